@@ -11,7 +11,6 @@
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Longest wait.
 const WAIT_MAX: Duration = Duration::from_secs(180);
 /// Longest time without progress.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -34,7 +34,7 @@ async fn serve(workers: Arc<WorkerRuntimes>) -> anyhow::Result<()> {
     let mut options = Options::from_env(&environment::process)?;
     options.process.logs = Some(logs);
     options.workers = Some(workers);
-    let shutdown = shutdown::signal_token().context("signal handlers cannot be installed")?;
+    let shutdown = shutdown::signal_token(|| ()).context("signal handlers cannot be installed")?;
     let client = api_server::client(api_server::config(None, &KubeConfigOptions::default()).await?, "activator")?;
     let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;
     activator::run(options, client, resolver, shutdown).await

@@ -6,7 +6,6 @@
 use crate::layers::LayerParts;
 use crate::layers::answers::Answering;
 use crate::layers::connect::PortConnector;
-use crate::layers::error_responder::ErrorResponder;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
 use crate::layers::probe::Probe;
@@ -17,37 +16,26 @@ use crate::layers::timeouts::Timeouts;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::revision::share_number;
 use activator_core::contract::Contract;
-use activator_net::{CarriedProtocol, PortIdentity, PortListeners, Server};
+use activator_net::{CarriedProtocol, PortIdentity};
 use common_api::zeroscaler::PortProtocol;
 use common_api::zeroscaler::ports::WAKE_AFTER_DEFAULT;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// All layers.
 pub(crate) type Layers = Probe<Lookup<Relay<RequestLog<Answering<Report<Timeouts<Hold>>>>>>>;
-
-/// Serves connections to `listeners` until the server drains. Each listener belongs to a [`WorkloadPort`].
-pub(crate) fn listen(
-    server: &Server<ErrorResponder>,
-    listeners: &PortListeners,
-    layers: Layers,
-    parts: Arc<LayerParts>,
-) {
-    server.listen_ports(listeners, layers, share_of, move |port| port_protocols(port, &parts));
-}
 
 /// Share for ports without a workload.
 const NO_WORKLOAD: u64 = 2;
 
 /// Returns the share that the port's connections count to.
-fn share_of(port: &PortIdentity) -> u64 {
+pub(crate) fn share_of(port: &PortIdentity) -> u64 {
     port.downcast_ref::<WorkloadPort>().map_or(NO_WORKLOAD, |port| share_number(port.workload()))
 }
 
 /// Returns the kind of connections on a port. If the workload is unknown, the port is HTTP, so that requests get an
 /// error response. If the workload does not declare the port's protocol, the port is automatic: the declaration may
 /// come later than the number. If pods were found to speak first, the port is TCP.
-fn port_protocols(port: &PortIdentity, parts: &Arc<LayerParts>) -> CarriedProtocol<PortConnector> {
+pub(crate) fn port_protocols(port: &PortIdentity, parts: &Arc<LayerParts>) -> CarriedProtocol<PortConnector> {
     let Ok(port) = port.clone().downcast::<WorkloadPort>() else { return CarriedProtocol::Http };
     let Some(spec) = parts.registry.spec_of(&port) else { return CarriedProtocol::Http };
     if spec.contract == Contract::QueueProxy {

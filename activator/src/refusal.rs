@@ -12,13 +12,8 @@ use thiserror::Error;
 /// Reason why a request was refused, or failed before a response head arrived.
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
-    /// The request names no known revision.
     #[error("no workload serves the name {name:?}")]
-    NoRevision {
-        /// Requested name or host.
-        name: String,
-    },
-    /// The port belongs to a workload that is not or no longer known here.
+    NoRevision { name: String },
     #[error("this activator does not serve the workload of this port")]
     NotServed,
     /// The port is shared, and NetworkPolicies restrict who may connect to the workload.
@@ -27,15 +22,10 @@ pub(crate) enum Refusal {
          route the ingress to it"
     )]
     Guarded,
-    /// The first list of objects has not arrived yet.
     #[error("this activator has not received the list of workloads yet")]
     NotSynced,
-    /// The revision's queue is full.
     #[error("pending request queue full: this activator already holds {bound} requests for the workload, the maximum")]
-    QueueFull {
-        /// Maximum number of held requests of the revision.
-        bound: u32,
-    },
+    QueueFull { bound: u32 },
     /// The memory for clients is used up, and the requests that give way have not ended yet.
     #[error("pending request memory full: requests and connections may use {bound} bytes")]
     MemoryFull {
@@ -50,36 +40,30 @@ pub(crate) enum Refusal {
         /// Bytes of the revision's requests.
         own: u64,
     },
-    /// The revision's share of memory has no room for a response head.
     #[error(
         "the response head needs {needed} bytes of memory, but the workload uses {own} bytes, its share of {bound} bytes"
     )]
     AnswerFull {
-        /// Bytes of the head.
         needed: u64,
         /// Maximum number of bytes for all held requests and large response heads.
         bound: u64,
         /// Bytes of the revision's requests and heads.
         own: u64,
     },
-    /// A timeout was reached before the response began.
     #[error("{0}")]
     Timeout(#[from] TimedOut),
     /// A timeout was reached while the revision could not be woken.
     #[error("{bound}; the workload could not be woken: {why}")]
     Unwoken {
-        /// Timeout that was reached.
         bound: TimedOut,
         /// Error of the API server, or the missing condition.
         why: Arc<str>,
     },
-    /// The revision's pods do not serve.
     #[error("the workload cannot serve: {reason}")]
     Failing {
         /// Cause and remedy.
         reason: String,
     },
-    /// An operator keeps the workload without pods.
     #[error("the workload is paused, and has no pods")]
     Paused,
     /// No pod is ready and the request does not wake the workload. Clients never see this; they get the static response
@@ -88,23 +72,13 @@ pub(crate) enum Refusal {
     Asleep,
     /// The workload did not wake in time, and its fallback did not respond.
     #[error("the workload is not ready, and its fallback Service {service} did not respond: {cause}")]
-    Fallback {
-        /// Name of the fallback's Service.
-        service: String,
-        /// Cause of the failure.
-        cause: String,
-    },
-    /// The revision was deleted while the request was held.
+    Fallback { service: String, cause: String },
     #[error("the workload was deleted")]
     Deleted,
     /// Another activator holds the workload. With `relayed`, the response goes to the activator that relays the
     /// request, not to a client.
     #[error("another activator holds the workload, and could not be reached")]
-    Elsewhere {
-        /// Another activator sent the request.
-        relayed: bool,
-    },
-    /// The client has disconnected.
+    Elsewhere { relayed: bool },
     #[error("the client has disconnected")]
     ClientGone,
     /// Error of the network or of HTTP.
@@ -115,19 +89,15 @@ pub(crate) enum Refusal {
 /// Timeout that a request reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum TimedOut {
-    /// No pod was ready in time.
     #[error("no pod was ready within the workload's wake timeout of {0:?}")]
     Wait(Duration),
     /// The whole exchange took too long, including the wait.
     #[error("request took longer than the workload's timeout of {0:?}")]
     Total(Duration),
-    /// The exchange with a pod took too long.
     #[error("request took longer than the workload's request timeout of {0:?}")]
     Request(Duration),
-    /// No response began in time.
     #[error("no response began within the workload's response start timeout of {0:?}")]
     ResponseStart(Duration),
-    /// There was no progress.
     #[error("no data was transferred for the workload's idle timeout of {0:?}")]
     Idle(Duration),
 }
@@ -167,7 +137,6 @@ impl Refusal {
         self.outcome().2
     }
 
-    /// Returns reason, status and gRPC code.
     fn outcome(&self) -> (&'static str, StatusCode, Option<&'static str>) {
         const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
         match self {

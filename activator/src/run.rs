@@ -36,7 +36,7 @@ use crate::registry::stats::StatSink;
 use crate::registry::{self, Registry};
 use activator_core::breaker::Load;
 use activator_core::holders::sharing_mode::SharingMode;
-use activator_net::{ClientConnections, HALF_CLOSE_MAX, Kind, Memory, Pools, PortListeners, Server};
+use activator_net::{ClientConnections, HALF_CLOSE_MAX, Kind, Memory, Pools, PortIdentity, PortListeners, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::names;
@@ -180,13 +180,8 @@ struct Setup {
     infrastructure: CancellationToken,
 }
 
-/// Data listeners.
-struct Sockets {
-    http1: TcpListener,
-    h2c: TcpListener,
-    /// `None`: system-internal TLS is off.
-    https: Option<(TcpListener, Arc<ServerConfig>)>,
-}
+/// Listener of the TLS port; `None`: system-internal TLS is off.
+type TlsListener = Option<(TcpListener, Arc<ServerConfig>)>;
 
 impl Setup {
     fn new(options: Options, configs: Configs, client: Option<kube::Client>) -> Self {
@@ -196,10 +191,9 @@ impl Setup {
         Self { options, front_end, has_ports, configs, client, registered, started, infrastructure }
     }
 
-    /// Builds the activator and serves.
     async fn begin(self, events: mpsc::Receiver<Event>, resolver: Arc<dyn Resolve>) -> anyhow::Result<Activator> {
-        let sockets = self.bind()?;
-        let (http1, h2c) = (sockets.http1.local_addr()?, sockets.h2c.local_addr()?);
+        let (on_http1, on_h2c, on_https) = self.bind()?;
+        let (http1, h2c) = (on_http1.local_addr()?, on_h2c.local_addr()?);
         self.configs.refusals.register(&self.registered);
         let (link_resolver, fallback_resolver) =
             resolvers(resolver, self.client.as_ref(), &self.options.cluster_domain);
@@ -222,16 +216,18 @@ impl Setup {
             admin: self.options.admin,
         };
         let observed = plane.observe(&self.options.process, self.infrastructure.clone()).await?;
-        let https = sockets.https.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
-        server.listen(sockets.http1, None, chain.clone());
-        server.listen(sockets.h2c, None, chain.clone());
+        let https = on_https.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
+        server.listen(on_http1, None, chain.clone());
+        server.listen(on_h2c, None, chain.clone());
         if let Some(entry) = &self.options.entry {
             server.listen(TcpListener::from_std(entry.try_clone()?)?, None, chain.clone());
         }
         if let Some(listeners) = &listeners {
-            ports::listen(&server, listeners, chain.clone(), parts.clone());
+            let parts = parts.clone();
+            let protocols = move |port: &PortIdentity| ports::port_protocols(port, &parts);
+            server.listen_ports(listeners, chain.clone(), ports::share_of, protocols);
         }
-        if let Some((listener, config)) = sockets.https {
+        if let Some((listener, config)) = on_https {
             server.listen(listener, Some(config), chain);
         }
         let (options, infrastructure) = (self.options, self.infrastructure);
@@ -241,7 +237,7 @@ impl Setup {
         Ok(Activator { http1, h2c, https, admin, observed, parts, server, holders, options, infrastructure })
     }
 
-    fn bind(&self) -> anyhow::Result<Sockets> {
+    fn bind(&self) -> anyhow::Result<(TcpListener, TcpListener, TlsListener)> {
         let Options { http1, h2c, https, tls: parameters, .. } = &self.options;
         let bind =
             |address: &SocketAddr| listen(*address).with_context(|| format!("data port {address} cannot be bound"));
@@ -253,7 +249,7 @@ impl Setup {
             }
             None => None,
         };
-        Ok(Sockets { http1, h2c, https })
+        Ok((http1, h2c, https))
     }
 
     fn identity(&self) -> ProcessIdentity {
@@ -286,7 +282,7 @@ impl Setup {
         });
         let security = self.security(gate.clone(), trust).await?;
         let is_shared = security.is_some();
-        let holders = Holders::start(holders::Parts {
+        let shared_limits = Holders::start(holders::Parts {
             address: options.pod_ip,
             port,
             pools: pools.clone(),
@@ -295,8 +291,8 @@ impl Setup {
             security: security.unwrap_or_default(),
             shutdown: self.infrastructure.clone(),
         });
-        holders::sharing_metric::register(&self.registered, &holders);
-        let sharing = is_shared.then(|| holders.clone());
+        holders::register_metric(&self.registered, &shared_limits);
+        let holders = is_shared.then(|| shared_limits.clone());
         let started = self.started;
         let registry = Registry::new(registry::Parts {
             clock: Arc::new(move || {
@@ -311,25 +307,14 @@ impl Setup {
             ports: listeners.map(|listeners| WorkloadPorts::new(listeners, options.pod_name.clone())),
             runtime: Handle::current(),
             probe_budget: Arc::default(),
-            holders: sharing.clone(),
+            holders: holders.clone(),
         });
         let identity = self.identity();
         let tracing = Tracing::start(&self.configs.telemetry.borrow().tracing, &identity, &options.process.otel)?;
         let (front_end, page) = (self.front_end.clone(), self.configs.page.clone());
-        let parts = LayerParts {
-            registry,
-            readiness,
-            front_end,
-            pools,
-            memory,
-            sink,
-            metrics,
-            tracing,
-            holders: sharing,
-            gate,
-            page,
-        };
-        Ok((Arc::new(parts), holders))
+        let parts =
+            LayerParts { registry, readiness, front_end, pools, memory, sink, metrics, tracing, holders, gate, page };
+        Ok((Arc::new(parts), shared_limits))
     }
 
     /// Returns the sender of stats over a link to the autoscaler.

@@ -4,7 +4,7 @@
 //! The process chooses one when it reads its settings. Code that depends on the choice reads a value of the
 //! [`Profile`] and never tests the kind itself.
 //!
-//! The reconcilers use two traits that each front end implements. [`crate::cluster::watches`] routes events to the
+//! The reconcilers use two traits that each front end implements. [`crate::cluster::FrontEndQueues`] routes events to the
 //! workloads concerned; [`crate::engine::front_end`] covers the life of a workload, from its creation to its deletion.
 
 use crate::engine::Wiring;

@@ -80,7 +80,7 @@ async fn main() -> anyhow::Result<()> {
         return carry_out(command, kubeconfig.as_deref()).await;
     }
     let logs = init_logs(Format::Json, "info");
-    let shutdown = signal_token().context("signal handlers cannot be installed")?;
+    let shutdown = signal_token(|| ()).context("signal handlers cannot be installed")?;
     let flag = |name: &str| hpa.clone().filter(|_| name == "ZEROSCALE_HPA");
     let mut options = Options::from_env(|name| flag(name).or_else(|| environment::process(name)))?;
     options.process.logs = Some(logs);

@@ -40,9 +40,6 @@ pub(crate) struct Profile {
 
 impl Profile {
     /// Reads `config-leader-election`, over the defaults.
-    ///
-    /// # Errors
-    /// The map breaks a rule.
     pub(crate) fn election(&self, map: &BTreeMap<String, String>) -> Result<LeaderElectionConfig, ConfigError> {
         let Some((timing, buckets)) = self.leases else { return LeaderElectionConfig::from_map(map) };
         let secs = |duration: Duration| format!("{}s", duration.as_secs());

@@ -24,7 +24,7 @@ use crate::cluster::target_key::TargetResource;
 use crate::standalone::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET, adopted_target, has_finalizer};
 use crate::standalone::release::handover::{Addresses, WAIT_MAX};
 use crate::standalone::release::restored_replicas;
-use crate::standalone::traffic::adopt::{self, ADOPTED_BY};
+use crate::standalone::traffic::adopt::{self, ADOPTED_BY, is_controlled_by};
 use crate::standalone::traffic::slices::{SERVICE_NAME, ready};
 use anyhow::{Context, ensure};
 use common::names;
@@ -113,7 +113,6 @@ fn api_in_scope<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(
     }
 }
 
-/// Release in progress.
 struct Release<'a, S> {
     client: &'a Client,
     report: S,
@@ -153,7 +152,7 @@ impl<S: FnMut(String)> Release<'_, S> {
         let uid = object.uid().context("the object has no uid")?;
         let slices: Api<EndpointSlice> = self.beside(object);
         let mut ours = slices.list(&ListParams::default()).await.context("EndpointSlices cannot be listed")?.items;
-        ours.retain(|slice| is_made(slice, &uid));
+        ours.retain(|slice| is_controlled_by(slice.meta(), &uid));
         for service in ours.iter().filter_map(|slice| slice.labels().get(SERVICE_NAME)).collect::<BTreeSet<_>>() {
             while Instant::now() < until && !is_handed_over(self.client, object, service, has_target).await? {
                 sleep(LOOK).await;
@@ -164,7 +163,7 @@ impl<S: FnMut(String)> Release<'_, S> {
         }
         let services: Api<Service> = self.beside(object);
         for service in services.list(&ListParams::default()).await.context("Services cannot be listed")?.items {
-            if is_made(&service, &uid) {
+            if is_controlled_by(service.meta(), &uid) {
                 delete(&services, &service).await?;
                 let (service, owner) = (service.name_any(), object.name_any());
                 (self.report)(format!("service/{service} was deleted: it had been created for {owner}"));
@@ -302,11 +301,6 @@ async fn write<K: Resource + Clone + DeserializeOwned + Debug>(
         }
     }
     Ok(false)
-}
-
-/// Returns whether the object is controlled by the owner with this uid.
-fn is_made(object: &impl Resource, uid: &str) -> bool {
-    object.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
 }
 
 /// Deletes exactly this object, by its uid. Succeeds if it is already gone.

@@ -81,10 +81,7 @@ pub struct BoundPort {
 }
 
 impl Question {
-    /// Parses a header value.
-    ///
-    /// # Errors
-    /// Describes the invalid part of the value.
+    /// Parses a header value. The error describes the invalid part of the value.
     pub fn parse(value: &str) -> Result<Self, String> {
         if value == ALL {
             return Ok(Self::All);

@@ -58,10 +58,7 @@ impl FieldErrors {
         self.0.is_empty()
     }
 
-    /// Succeeds if there is no violation.
-    ///
-    /// # Errors
-    /// Returns itself unless empty.
+    /// Succeeds if there is no violation. Returns itself unless empty.
     pub fn into_result(self) -> Result<(), Self> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }

@@ -59,7 +59,8 @@ pub enum Incoming<'a> {
 
 /// Classifies a request to an activator, checking headers in upstream's order.
 pub fn classify<'a>(user_agent: &str, kubelet_probe: &str, network_probe: &'a str) -> Incoming<'a> {
-    if is_kubelet_probe(user_agent, kubelet_probe) {
+    // A mesh replaces the user agent and sets the header.
+    if user_agent.starts_with(USER_AGENT_KUBELET_PREFIX) || !kubelet_probe.is_empty() {
         return Incoming::Kubelet;
     }
     match network_probe {
@@ -68,9 +69,4 @@ pub fn classify<'a>(user_agent: &str, kubelet_probe: &str, network_probe: &'a st
         ACTIVATOR_VALUE => Incoming::ActivatorProbe,
         other => Incoming::UnknownProbe(other),
     }
-}
-
-/// Reports whether the kubelet sent the request, by its user agent or by the header that a mesh sets instead.
-fn is_kubelet_probe(user_agent: &str, kubelet_probe: &str) -> bool {
-    user_agent.starts_with(USER_AGENT_KUBELET_PREFIX) || !kubelet_probe.is_empty()
 }

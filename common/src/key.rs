@@ -72,15 +72,8 @@ impl fmt::Debug for RevisionKey {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_key_is_its_two_parts() {
-        let key = RevisionKey::new("ns", "app");
-        assert_eq!((key.namespace(), key.name(), key.as_str()), ("ns", "app", "ns/app"));
-        let cluster_wide = RevisionKey::new("", "app");
-        assert_eq!((cluster_wide.namespace(), cluster_wide.name()), ("", "app"));
-    }
-
-    /// Goal: keys of one namespace are adjacent, even if another namespace's name sorts before the `/`.
+    /// Goal: keys of one namespace are adjacent, even if another namespace's name sorts before the `/`. A key is its
+    /// two parts.
     #[test]
     fn keys_are_ordered_by_namespace_first() {
         let sorted = [("", "z"), ("a", "y"), ("a", "z"), ("a-b", "a"), ("a.b", "a"), ("b", "a")];
@@ -89,5 +82,7 @@ mod tests {
         again.reverse();
         again.sort();
         assert_eq!(again, keys);
+        assert_eq!(keys.each_ref().map(|key| (key.namespace(), key.name())), sorted);
+        assert_eq!(keys[1].as_str(), "a/y");
     }
 }

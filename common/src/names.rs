@@ -79,7 +79,6 @@ pub const AUTOSCALER_SERVICE: &str = "autoscaler";
 /// Default system namespace.
 pub const SYSTEM_NAMESPACE: &str = "knative-serving";
 
-/// Longest Kubernetes name.
 const NAME_LENGTH_MAX: usize = 63;
 
 /// Returns the name of a revision's private Service.
@@ -117,18 +116,18 @@ mod tests {
     /// Rows of the table in Knative's own tests.
     #[test]
     fn child_names_are_shortened_as_upstream_does() {
+        let [f55, f63, a56] = [("f", 55), ("f", 63), ("a", 56)].map(|(letter, count)| letter.repeat(count));
+        let private = format!("{f55}-private");
+        let long = "dream-tonight-cherub-rock-mayonnaise-hummer-disarm-rocket-soma-quiet";
         let rows = [
-            ("foo".to_owned(), "foo-private".to_owned()),
-            ("f".repeat(55), format!("{}-private", "f".repeat(55))),
-            ("f".repeat(63), "fffffffffffffffffffffff105d7597f637e83cc711605ac3ea4957-private".to_owned()),
-            ("a".repeat(56), "aaaaaaaaaaaaaaaaaaaaaaa3b0c8ac703f828b04c6c197006d17218-private".to_owned()),
-            (
-                "dream-tonight-cherub-rock-mayonnaise-hummer-disarm-rocket-soma-quiet".to_owned(),
-                "dream-tonight-cherub-ro3018a624ca643e16234cb0e57ea11dd8-private".to_owned(),
-            ),
+            ("foo", "foo-private"),
+            (&f55, &private),
+            (&f63, "fffffffffffffffffffffff105d7597f637e83cc711605ac3ea4957-private"),
+            (&a56, "aaaaaaaaaaaaaaaaaaaaaaa3b0c8ac703f828b04c6c197006d17218-private"),
+            (long, "dream-tonight-cherub-ro3018a624ca643e16234cb0e57ea11dd8-private"),
         ];
         for (parent, expected) in rows {
-            assert_eq!(private_service(&parent), expected);
+            assert_eq!(private_service(parent), expected);
         }
     }
 }

@@ -66,14 +66,9 @@ pub fn subset<'a, S: AsRef<str>>(from: &'a [S], n: usize, target: &str) -> Vec<&
     if n >= names.len() { names } else { pick(&names, n, target) }
 }
 
-/// Returns the name of bucket `index` of `count`; its lease, its Service and its EndpointSlice have this name.
-pub fn bucket_name(index: u32, count: u32) -> String {
-    format!("{BUCKET_PREFIX}-{index:02}-of-{count:02}")
-}
-
-/// Returns the names of all buckets.
+/// Returns the names of all buckets; the lease, the Service and the EndpointSlice of a bucket have its name.
 pub fn bucket_names(count: u32) -> Vec<String> {
-    (0..count).map(|index| bucket_name(index, count)).collect()
+    (0..count).map(|index| format!("{BUCKET_PREFIX}-{index:02}-of-{count:02}")).collect()
 }
 
 /// Returns the bucket that a `Host` header addresses, or `None` for any other host, such as an address or a Service
@@ -116,7 +111,8 @@ fn sorted<S: AsRef<str>>(names: &[S]) -> Vec<&str> {
 fn pick<'a>(names: &[&'a str], n: usize, target: &str) -> Vec<&'a str> {
     let size = if names.len() <= SLOTS { SLOTS } else { (names.len() * 2).next_power_of_two() };
     let size = size as u64;
-    let (mut angle, step) = (angle_of(target, START_SALT, size), angle_of(target, STEP_SALT, size));
+    let angle_of = |salt: &str| fnv1a(FnvHasher::default(), &[target, salt]) % size;
+    let (mut angle, step) = (angle_of(START_SALT), angle_of(STEP_SALT));
     let ring: Vec<(u64, &str)> = place(names, target, size).into_iter().collect();
     let mut picked = vec![false; ring.len()];
     let mut picks = Vec::with_capacity(n);
@@ -130,11 +126,6 @@ fn pick<'a>(names: &[&'a str], n: usize, target: &str) -> Vec<&'a str> {
         angle = (angle + step) % size;
     }
     picks
-}
-
-/// Returns the start or the step of a target's search, depending on `salt`.
-fn angle_of(target: &str, salt: &str, size: u64) -> u64 {
-    fnv1a(FnvHasher::default(), &[target, salt]) % size
 }
 
 /// Places each name in a slot.
@@ -207,9 +198,8 @@ mod tests {
 
     #[test]
     fn bucket_names_hosts_and_holder_identities_match_upstream() {
-        assert_eq!(bucket_name(0, 10), "autoscaler-bucket-00-of-10");
-        assert_eq!(bucket_name(10, 10), "autoscaler-bucket-10-of-10");
-        assert_eq!(bucket_name(10, 1), "autoscaler-bucket-10-of-01");
+        assert_eq!(bucket_names(1), ["autoscaler-bucket-00-of-01"]);
+        assert_eq!(bucket_names(11)[10], "autoscaler-bucket-10-of-11");
         assert!(bucket_names(0).is_empty());
         assert_eq!(bucket_of_host("autoscaler-bucket-00-of-03.ns.svc:8080"), Some("autoscaler-bucket-00-of-03"));
         assert_eq!(bucket_of_host("autoscaler-bucket-non-exits"), Some("autoscaler-bucket-non-exits"));

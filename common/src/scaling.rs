@@ -1,7 +1,7 @@
 //! Parameters of one decision loop, resolved from annotations and configuration.
 //!
-//! [`crate::annotations`] does the resolution: which annotation overrides which key. This module holds the result,
-//! which the autoscaler's rules use.
+//! [`crate::annotations`] does the resolution: which annotation overrides which key, and the defaults. This module
+//! holds the result, which the autoscaler's rules use.
 
 use std::time::Duration;
 
@@ -38,30 +38,6 @@ pub struct DeciderSpec {
     pub reachable: bool,
     /// Averaging method of the windows.
     pub aggregation: Aggregation,
-}
-
-impl Default for DeciderSpec {
-    /// Returns the parameters of a revision without annotations under a configuration without settings. Parameters that
-    /// only one front end sets are off.
-    fn default() -> Self {
-        Self {
-            max_scale_up_rate: 1000.0,
-            max_scale_down_rate: 2.0,
-            metric: ScalingMetric::Concurrency,
-            target_value: 70.0,
-            total_value: 100.0,
-            target_burst_capacity: BurstCapacity::Limited(211.0),
-            activator_capacity: 100.0,
-            panic_threshold: 2.0,
-            stable_window: Duration::from_secs(60),
-            panic_window: Duration::from_secs(6),
-            scale_down_delay: Duration::ZERO,
-            initial_scale: 1,
-            activation_scale: 0,
-            reachable: true,
-            aggregation: Aggregation::Linear,
-        }
-    }
 }
 
 /// Measured quantity. Annotations may name other metrics; readers then treat them as concurrency.
@@ -139,7 +115,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_minimum_scale_wins_over_the_maximum() {
+    fn the_minimum_scale_wins_over_the_maximum_and_burst_capacities_survive_a_round_trip() {
+        for number in [-1.0, 0.0, 0.5, 211.0] {
+            assert_eq!(BurstCapacity::from_number(number).to_number(), number);
+        }
+        assert_eq!(BurstCapacity::from_number(-2.0), BurstCapacity::Always);
         let bounds = |min, max| Bounds { min, max };
         let rows = [
             (bounds(1, Some(3)), [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3)]),
@@ -153,13 +133,5 @@ mod tests {
                 assert_eq!(bounds.clamp(scale), clamped, "{bounds:?} {scale}");
             }
         }
-    }
-
-    #[test]
-    fn burst_capacities_survive_a_round_trip_through_numbers() {
-        for number in [-1.0, 0.0, 0.5, 211.0] {
-            assert_eq!(BurstCapacity::from_number(number).to_number(), number);
-        }
-        assert_eq!(BurstCapacity::from_number(-2.0), BurstCapacity::Always);
     }
 }

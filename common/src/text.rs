@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unprintable_characters_are_escaped() {
+    fn unprintable_characters_are_escaped_and_an_excerpt_is_one_line_of_bounded_length() {
         let rows = [
             ("plain, ünïcödé 漢字 👍", "plain, ünïcödé 漢字 👍"),
             ("two\nlines\t\r", "two lines  "),
@@ -82,13 +82,10 @@ mod tests {
         }
         assert_eq!(printable_document("{\"a\":\"\u{202e}\"}\n"), "{\"a\":\"\\\\u{202e}\"}\n");
         assert_eq!(printable_document("\u{1b}[1mbold\u{1b}[0m"), "\u{1b}[1mbold\u{1b}[0m");
-    }
-
-    #[test]
-    fn an_excerpt_is_one_line_of_bounded_length() {
-        assert_eq!(excerpt(" a \n\n b\u{7}c ", 20), "a b c");
-        assert_eq!(excerpt("abcdef", 6), "abcdef");
-        assert_eq!(excerpt("abcdefg", 6), "abcde…");
+        let rows = [(" a \n\n b\u{7}c ", 20, "a b c"), ("abcdef", 6, "abcdef"), ("abcdefg", 6, "abcde…")];
+        for (text, length_max, expected) in rows {
+            assert_eq!(excerpt(text, length_max), expected);
+        }
         assert_eq!(excerpt("a\u{202e}b", 20), "a\\u{202e}b");
     }
 }

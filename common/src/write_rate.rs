@@ -68,7 +68,9 @@ impl TokenBucket {
 
     /// Takes a token for a write of this class and returns true, if the write may be sent now.
     pub fn take(&mut self, class: WriteClass, now: Instant) -> bool {
-        self.refill(now);
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.tokens = (self.tokens + passed * self.rate.qps).min(f64::from(self.rate.burst));
+        self.at = self.at.max(now);
         let enough = self.tokens >= self.needs(class);
         if enough {
             self.tokens -= 1.0;
@@ -88,23 +90,13 @@ impl TokenBucket {
         let burst = f64::from(self.rate.burst);
         (1.0 + (burst * class.reserved_share()).floor()).min(burst)
     }
-
-    fn refill(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.tokens = (self.tokens + passed * self.rate.qps).min(f64::from(self.rate.burst));
-        self.at = self.at.max(now);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::WriteClass::{Event, Object, Scale, Wake};
     use super::*;
-
-    #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
-    fn origin() -> Instant {
-        Instant::now()
-    }
+    use crate::election::tests::origin;
 
     fn taken(bucket: &mut TokenBucket, class: WriteClass, now: Instant) -> u32 {
         (0..).take_while(|_| bucket.take(class, now)).count() as u32

@@ -89,24 +89,9 @@ mod tests {
         let mut list: Vec<Destination> =
             ["10.0.0.2:8012", "10.0.0.10:8012", "[2001:db8::1]:8012"].map(|s| s.parse().expect("address")).to_vec();
         list.sort();
-        let texts: Vec<&str> = list.iter().map(Destination::as_str).collect();
-        assert_eq!(texts, ["10.0.0.10:8012", "10.0.0.2:8012", "[2001:db8::1]:8012"]);
-    }
-
-    #[test]
-    fn an_address_is_displayed_as_text_and_equal_addresses_hash_equally() {
-        use std::hash::{BuildHasher, RandomState};
-        let parse = |text: &str| text.parse::<Destination>().expect("an address");
-        let (one, two) = (parse("10.0.0.1:8012"), parse("10.0.0.2:8012"));
-        assert_eq!((one.to_string(), format!("{one:?}")), ("10.0.0.1:8012".into(), "10.0.0.1:8012".into()));
-        let state = RandomState::new();
-        assert_eq!(state.hash_one(&one), state.hash_one(parse("10.0.0.1:8012")));
-        assert_ne!(state.hash_one(&one), state.hash_one(&two), "different addresses hash differently");
-    }
-
-    #[test]
-    fn a_host_name_or_a_missing_port_is_an_error() {
-        assert!("pod:8012".parse::<Destination>().is_err());
-        assert!("10.0.0.1".parse::<Destination>().is_err(), "the port is missing");
+        assert_eq!(
+            format!("{list:?} {}", list[0]),
+            "[10.0.0.10:8012, 10.0.0.2:8012, [2001:db8::1]:8012] 10.0.0.10:8012"
+        );
     }
 }

@@ -52,11 +52,26 @@ pub fn own_index<'a>(own: &str, addresses: impl IntoIterator<Item = &'a str>) ->
 mod tests {
     use super::*;
 
-    /// Goal: the order of the addresses and duplicates (one address in two slices) change nothing. The rows of
-    /// `tests/upstream` cover the rest.
+    fn known(index: u32, count: u32) -> Activators {
+        Activators::Known { index, count }
+    }
+
     #[test]
-    fn an_index_does_not_depend_on_the_order_of_a_list() {
-        let addresses = ["11.11.11.11", "10.10.10.3", "10.10.10.20", "10.10.10.3"];
-        assert_eq!(own_index("10.10.10.3", addresses), Activators::Known { index: 1, count: 3 });
+    fn an_activators_index_is_its_position_among_the_addresses() {
+        let own = "10.10.10.3";
+        type Row<'a> = (&'a [&'a str], Activators);
+        let rows: [Row<'_>; 5] = [
+            (&[], Activators::Unknown),
+            (&["11.11.11.11", "11.11.11.12"], Activators::Unknown),
+            (&["10.10.10.3", "11.11.11.11"], known(0, 2)),
+            (&["10.10.10.1", "10.10.10.2", "10.10.10.3", "11.11.11.11"], known(2, 4)),
+            (&["10.10.10.1", "10.10.10.2", "10.10.10.3"], known(2, 3)),
+        ];
+        for (addresses, expected) in rows {
+            assert_eq!(own_index(own, addresses.iter().copied()), expected, "{addresses:?}");
+        }
+        assert_eq!(own_index("10.0.0.2", ["10.0.0.2", "10.0.0.10"]), known(1, 2), "as text");
+        let unordered = ["11.11.11.11", "10.10.10.3", "10.10.10.20", "10.10.10.3"];
+        assert_eq!(own_index(own, unordered), known(1, 3), "one address in two slices counts once");
     }
 }

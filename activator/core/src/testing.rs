@@ -55,7 +55,6 @@ impl<F: Future + Unpin> Task<F> {
     }
 }
 
-/// Returns an origin for made-up instants.
 #[allow(clippy::disallowed_methods, reason = "an instant comes only from the clock; only differences matter")]
 pub(crate) fn origin() -> Instant {
     Instant::now()

@@ -6,11 +6,10 @@
 //! caller states whether the memory is needed ([`Charge::set`]), or only convenient, so that no holder has to give way
 //! for it ([`Charge::spare`]).
 
-use crate::client::host::host_of;
 use activator_core::ledger::{Full, Holder, HolderGroup, Ledger};
 use futures::FutureExt;
 use parking_lot::Mutex;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
@@ -144,10 +143,8 @@ impl Memory {
 }
 
 impl Charge {
-    /// Sets the charge to `bytes`. Other holders give way if the limit is reached.
-    ///
-    /// # Errors
-    /// This holder would have to give way itself. The charge stays as it was.
+    /// Sets the charge to `bytes`. Other holders give way if the limit is reached. An error means that this holder
+    /// would have to give way itself, and the charge stays as it was.
     pub(crate) fn set(&mut self, bytes: u64) -> Result<(), Full> {
         let shared = &self.memory.0;
         if bytes > self.bytes {
@@ -246,6 +243,15 @@ impl HeldCharge {
         if self.gives_way().now_or_never().is_some() {
             self.signal.give_way(); // The signal came before the move.
         }
+    }
+}
+
+/// Returns the address that identifies a client: IPv4 also if it is mapped into IPv6, and the /64 network of an IPv6
+/// address, because one host owns all of it.
+pub(crate) fn host_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+        address => address,
     }
 }
 

@@ -48,7 +48,6 @@ pub(crate) struct RequestLine {
     length: usize,
 }
 
-/// State of the current line.
 #[derive(Debug, Default)]
 struct Line {
     /// Number of words separated by blanks; `spaced` counts words separated by spaces.
@@ -75,7 +74,6 @@ struct Line {
     http_behind_wide: bool,
 }
 
-/// State of the current word.
 #[derive(Debug, Default)]
 struct Word {
     /// Number of bytes of [`HTTP`] that the word matches; `None` if it differs.

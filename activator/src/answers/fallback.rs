@@ -20,13 +20,9 @@ pub(crate) const MARK: HeaderName = HeaderName::from_static("x-zeroscale-fallbac
 #[derive(Debug)]
 pub(crate) struct Fallback {
     matching: Matching,
-    /// Name of the Service.
     pub(crate) service: String,
-    /// Name of the Service as a header value.
     pub(crate) mark: HeaderValue,
-    /// Port of the Service.
     pub(crate) port: u16,
-    /// Protocol that the Service speaks.
     pub(crate) protocol: Protocol,
     /// Time a request waits for the workload before it is sent here.
     pub(crate) after: Duration,

@@ -9,10 +9,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 const FRAMING: [&str; 8] =
     ["connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
-/// Seconds in `Retry-After` of a placeholder.
 const RETRY_AFTER_SECONDS: &str = "1";
 
-/// Response whose status, headers and body are configured.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fixed {
     pub(crate) status: StatusCode,

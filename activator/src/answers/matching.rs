@@ -49,7 +49,6 @@ impl Matching {
         }
     }
 
-    /// Reports whether `request` matches.
     pub(crate) fn matches(&self, request: Request<'_>) -> bool {
         let any = |list_is_empty: bool, found: bool| list_is_empty || found;
         !self.is_invalid
@@ -82,7 +81,6 @@ pub(super) fn is_for_a_window(request: Request<'_>) -> bool {
         && prefers_html(headers)
 }
 
-/// Reports whether this is a gRPC or gRPC-Web call.
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }

@@ -62,7 +62,6 @@ pub(crate) struct Static {
     keeps_awake: bool,
 }
 
-/// Decision about one request.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Answer<'a> {
     /// Send the request to a pod, or hold it until there is one.
@@ -89,7 +88,6 @@ pub(crate) struct Request<'a> {
 }
 
 impl Answers {
-    /// Builds the rule from the `answers` of a ZeroScaler.
     pub(crate) fn new(answers: &zeroscaler::Answers) -> Self {
         let zeroscaler::Answers { page, placeholder, fixed, fallback } = answers;
         let placeholder = placeholder
@@ -113,7 +111,6 @@ impl Answers {
         }
     }
 
-    /// Takes over the fallback addresses that the former version resolved.
     pub(crate) fn with_addresses_of(mut self, former: Option<&Self>) -> Self {
         let former = former.and_then(|former| former.fallback.as_deref());
         if let Some((own, former)) = self.fallback.as_mut().and_then(Arc::get_mut).zip(former) {
@@ -127,7 +124,6 @@ impl Answers {
         self.fallback.as_ref().filter(|fallback| fallback.takes(request))
     }
 
-    /// Returns the entry of `static` that matches a request.
     pub(crate) fn static_for(&self, request: Request<'_>) -> Option<&Static> {
         self.fixed.iter().find(|entry| entry.matching.matches(request))
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Number of remembered durations.
 const REMEMBERED: usize = 9;
 /// Time after its last request at which a wake is dropped.
 const DROPPED_AFTER: Duration = Duration::from_secs(60);
@@ -60,7 +59,6 @@ impl Wakes {
         since
     }
 
-    /// Notifies subscribers that the workload's state changed.
     pub(crate) fn notify(&self) {
         self.changed.send_replace(());
     }
@@ -103,14 +101,10 @@ mod tests {
             wakes.end(now + Duration::from_secs(1));
         }
         assert_eq!(wakes.typical(), Some(Duration::from_secs(1)), "earlier wakes are forgotten");
-    }
-
-    #[test]
-    fn a_wake_without_waiting_requests_is_dropped() {
-        let (wakes, now) = (Wakes::default(), Instant::now());
+        let wakes = Wakes::default();
         wakes.record_waiting(now);
         let later = now + DROPPED_AFTER;
-        assert_eq!(wakes.record_waiting(later), later);
+        assert_eq!(wakes.record_waiting(later), later, "a wake without waiting requests is dropped");
         wakes.end(later + Duration::from_secs(1));
         assert_eq!(wakes.typical(), Some(Duration::from_secs(1)));
     }

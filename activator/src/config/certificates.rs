@@ -26,6 +26,7 @@ use common_runtime::tls::rustls::sign::CertifiedKey;
 use common_runtime::tls::{Identity, PemError, Roots, add_roots, pem};
 use common_runtime::watching;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
@@ -43,10 +44,8 @@ pub struct InternalTls {
 }
 
 impl InternalTls {
-    /// Reads the Secret and the trust bundles of `namespace`, and follows them until `shutdown`.
-    ///
-    /// # Errors
-    /// The Secret does not exist, or its certificate is unusable.
+    /// Reads the Secret and the trust bundles of `namespace`, and follows them until `shutdown`. Fails without a usable
+    /// Secret.
     pub(crate) async fn watch(client: Client, namespace: &str, shutdown: CancellationToken) -> anyhow::Result<Self> {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let bundles: Api<ConfigMap> = Api::namespaced(client, namespace);
@@ -66,10 +65,11 @@ impl InternalTls {
         }
         let tls = Self { identity: Identity::new(pair), roots: Roots::new(trusted.roots())? };
         let by_name = watcher::Config::default().fields(&format!("metadata.name={ROUTING_CERTIFICATE}"));
+        let (secrets, bundles) = (watching::watch(secrets, by_name), watching::watch(bundles, by_label));
         let followed = tls.clone();
         tokio::spawn(async move {
             tokio::select! {
-                () = followed.follow(trusted, secrets, by_name, bundles, by_label) => {}
+                () = followed.follow(trusted, secrets, bundles) => {}
                 () = shutdown.cancelled() => {}
             }
         });
@@ -79,13 +79,9 @@ impl InternalTls {
     async fn follow(
         &self,
         mut trusted: Trusted,
-        secrets: Api<Secret>,
-        by_name: watcher::Config,
-        bundles: Api<ConfigMap>,
-        by_label: watcher::Config,
+        mut secrets: BoxStream<'static, Event<Secret>>,
+        mut bundles: BoxStream<'static, Event<ConfigMap>>,
     ) {
-        let mut secrets = watching::watch(secrets, by_name);
-        let mut bundles = watching::watch(bundles, by_label);
         let mut listed = BTreeSet::new();
         loop {
             let former = trusted.parts.clone();
@@ -109,7 +105,10 @@ impl InternalTls {
                         listed.insert(bundle.name_any());
                         trusted.set_bundle(&bundle);
                     }
-                    Event::Delete(bundle) => trusted.forget(&bundle.name_any()),
+                    Event::Delete(bundle) => {
+                        let name = Some(bundle.name_any());
+                        trusted.parts.retain(|(map, _), _| *map != name);
+                    }
                     Event::InitDone => trusted.retain(&listed),
                 },
                 else => return,
@@ -150,10 +149,6 @@ impl Trusted {
             let origin = format!("config map {}/{name}, key {key}", bundle.namespace().unwrap_or_default());
             self.set_part((Some(name.clone()), key), &origin, pem.as_bytes());
         }
-    }
-
-    fn forget(&mut self, bundle: &str) {
-        self.parts.retain(|(map, _), _| map.as_deref() != Some(bundle));
     }
 
     fn retain(&mut self, listed: &BTreeSet<String>) {
@@ -203,6 +198,7 @@ mod tests {
     use bytes::Bytes;
     use http_body_util::{BodyExt, Full, StreamBody};
     use k8s_openapi::ByteString;
+    use serde_json::{Value, from_value, json};
 
     fn authority(name: &str) -> String {
         let mut params = rcgen::CertificateParams::new(Vec::new()).expect("valid");
@@ -212,18 +208,14 @@ mod tests {
     }
 
     fn bundle(name: &str, values: &[(&str, &str)]) -> ConfigMap {
-        let data = values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let mut map = ConfigMap { data: Some(data), ..ConfigMap::default() };
-        map.metadata.name = Some(name.to_owned());
-        map
+        let data: BTreeMap<_, _> = values.iter().copied().collect();
+        from_value(json!({"metadata": {"name": name}, "data": data})).expect("a ConfigMap")
     }
 
     fn secret(values: &[(&str, &str)]) -> Secret {
-        let data = values.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().into()))).collect();
-        let mut secret = Secret { data: Some(data), ..Secret::default() };
-        secret.metadata.name = Some(ROUTING_CERTIFICATE.to_owned());
-        secret.metadata.namespace = Some("sys".to_owned());
-        secret
+        let data: BTreeMap<_, _> = values.iter().map(|(key, value)| (*key, ByteString((*value).into()))).collect();
+        let metadata = json!({"name": ROUTING_CERTIFICATE, "namespace": "sys"});
+        from_value(json!({"metadata": metadata, "data": data})).expect("a Secret")
     }
 
     /// Returns a self-signed certificate and its key.
@@ -272,19 +264,19 @@ mod tests {
     }
 
     /// Returns a client of a fake API server that holds one Secret and sends `later` to its watchers.
-    fn server(first: Secret, later: tokio::sync::mpsc::UnboundedReceiver<serde_json::Value>) -> Client {
+    fn server(first: Secret, later: tokio::sync::mpsc::UnboundedReceiver<Value>) -> Client {
         let later = Arc::new(parking_lot::Mutex::new(Some(later)));
         let answer = move |request: http::Request<kube::client::Body>| {
             let (uri, first, later) = (request.uri().clone(), first.clone(), later.clone());
             async move {
                 let is_watch = uri.query().is_some_and(|query| query.contains("watch=true"));
                 let secrets = uri.path().ends_with("/secrets");
-                let items = if secrets { serde_json::json!([first]) } else { serde_json::json!([]) };
-                let whole = |value: serde_json::Value| Full::new(Bytes::from(value.to_string())).boxed_unsync();
+                let items = if secrets { json!([first]) } else { json!([]) };
+                let whole = |value: Value| Full::new(Bytes::from(value.to_string())).boxed_unsync();
                 let body = if uri.path().ends_with(ROUTING_CERTIFICATE) {
-                    whole(serde_json::json!(first))
+                    whole(json!(first))
                 } else if !is_watch {
-                    whole(serde_json::json!({"metadata": {"resourceVersion": "1"}, "items": items}))
+                    whole(json!({"metadata": {"resourceVersion": "1"}, "items": items}))
                 } else {
                     let events = if secrets { later.lock().take() } else { None };
                     let lines = futures::stream::unfold(events, |events| async move {
@@ -322,7 +314,7 @@ mod tests {
             tls.identity.certificates() == expected
         };
         assert!(presents(&first));
-        let modified = |secret: &Secret| serde_json::json!({"type": "MODIFIED", "object": secret});
+        let modified = |secret: &Secret| json!({"type": "MODIFIED", "object": secret});
         let until = async |state: &dyn Fn() -> bool| {
             let reached = async {
                 while !state() {

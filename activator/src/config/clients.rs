@@ -51,10 +51,7 @@ impl ClientOptions {
         }
     }
 
-    /// Reads our environment variables through `get`.
-    ///
-    /// # Errors
-    /// A variable does not parse. The error names the variable, its value and the rule.
+    /// Reads our environment variables through `get`. An error names the variable, its value and the rule.
     pub(super) fn from_env(
         get: &impl Fn(&str) -> Option<String>,
         memory_limit: Option<u64>,

@@ -97,7 +97,6 @@ impl Configs {
 }
 
 impl Default for Configs {
-    /// Returns defaults that never change.
     fn default() -> Self {
         Self {
             network: watch::channel(Arc::default()).1,

@@ -121,7 +121,7 @@ impl Options {
             namespaces: Namespaces::default(),
             admin: None,
             trust_revision_headers: Vec::new(),
-            trusted_proxies: PRIVATE_NETWORKS.iter().filter_map(|network| network.parse().ok()).collect(),
+            trusted_proxies: PRIVATE_NETWORKS.split(' ').filter_map(|network| network.parse().ok()).collect(),
             memory_limit: None,
             linger: Duration::from_secs(15),
             drain: Duration::from_secs(540),
@@ -188,33 +188,7 @@ impl Options {
         }
         Ok(options)
     }
-}
 
-/// Networks with non-public addresses: private, shared, unique local, link-local and loopback.
-const PRIVATE_NETWORKS: [&str; 9] = [
-    "10.0.0.0/8",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "100.64.0.0/10",
-    "169.254.0.0/16",
-    "127.0.0.0/8",
-    "fc00::/7",
-    "fe80::/10",
-    "::1/128",
-];
-
-/// Parses a comma-separated list of networks.
-fn networks(get: &impl Fn(&str) -> Option<String>, name: &'static str) -> Result<Vec<Cidr>, EnvironmentError> {
-    let list = get(name).unwrap_or_default();
-    let networks = list.split(',').filter(|network| !network.is_empty()).map(|network| {
-        let rule = "must be a comma-separated list of networks such as 10.0.0.0/8";
-        network.trim().parse().map_err(|_| EnvironmentError::new(name, network, rule))
-    });
-    networks.collect()
-}
-
-impl Options {
-    /// Returns the decisions of this kind of install.
     pub(crate) fn front_end(&self) -> Arc<dyn FrontEnd> {
         match self.mode {
             Mode::Standalone => Arc::new(Standalone {
@@ -229,6 +203,19 @@ impl Options {
             }
         }
     }
+}
+
+/// Networks with non-public addresses: private, shared, unique local, link-local and loopback.
+const PRIVATE_NETWORKS: &str = "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10 169.254.0.0/16 127.0.0.0/8 \
+                                fc00::/7 fe80::/10 ::1/128";
+
+fn networks(get: &impl Fn(&str) -> Option<String>, name: &'static str) -> Result<Vec<Cidr>, EnvironmentError> {
+    let list = get(name).unwrap_or_default();
+    let networks = list.split(',').filter(|network| !network.is_empty()).map(|network| {
+        let rule = "must be a comma-separated list of networks such as 10.0.0.0/8";
+        network.trim().parse().map_err(|_| EnvironmentError::new(name, network, rule))
+    });
+    networks.collect()
 }
 
 /// Returns the URL of the stat server, composed as in Knative.
@@ -251,7 +238,6 @@ mod tests {
         Options::from_env(&|name| map.get(name).cloned())
     }
 
-    /// Reads Knative's variables and another one.
     fn with(variable: &str, value: &str) -> Result<Options, EnvironmentError> {
         from(&[&KNATIVE[..], &[(variable, value)]].concat())
     }

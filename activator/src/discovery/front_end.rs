@@ -27,7 +27,6 @@ pub(crate) trait FrontEnd: Send + Sync {
         events: mpsc::Sender<Event>,
     ) -> BoxFuture<'static, ()>;
 
-    /// Returns which headers of this peer are trusted.
     fn trust(&self, peer: IpAddr) -> Trust;
 
     /// Determines the revision of a request from its target and header fields. `trusted`: the peer may select the
@@ -40,16 +39,10 @@ pub(crate) trait FrontEnd: Send + Sync {
     }
 }
 
-/// Reference to a revision in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RevisionRef<'a> {
     /// Namespace and name; both are empty if the request names no revision.
-    Key {
-        /// Namespace of the revision.
-        namespace: &'a str,
-        /// Name of the revision.
-        name: &'a str,
-    },
+    Key { namespace: &'a str, name: &'a str },
     /// Host to look up.
     Host(&'a str),
 }
@@ -74,16 +67,14 @@ mod tests {
 
     #[test]
     fn a_revision_needs_both_headers() {
-        let named = |fields: &[(&'static str, &'static str)]| {
-            let fields: HeaderMap =
-                fields.iter().map(|(n, v)| (HeaderName::from_static(n), http::HeaderValue::from_static(v))).collect();
-            by_headers(&fields).map(|key| format!("{key:?}"))
-        };
-        let (revision, namespace) = (headers::REVISION, headers::NAMESPACE);
-        let key = format!("{:?}", RevisionRef::Key { namespace: "n", name: "r" });
-        assert_eq!(named(&[(revision, "r"), (namespace, "n")]), Some(key));
-        assert_eq!(named(&[(revision, "r")]), None);
-        assert_eq!(named(&[(revision, "r"), (namespace, "")]), None);
-        assert_eq!(named(&[(revision, "n/r"), (namespace, "n")]), None);
+        for (name, namespace, is_key) in [("r", "n", true), ("r", "", false), ("n/r", "n", false)] {
+            let fields = [(REVISION, name), (NAMESPACE, namespace)];
+            let mut fields: HeaderMap =
+                fields.map(|(n, v)| (n, http::HeaderValue::from_static(v))).into_iter().collect();
+            let expected = is_key.then_some(RevisionRef::Key { namespace, name });
+            assert_eq!(by_headers(&fields), expected, "{namespace} {name}");
+            fields.remove(NAMESPACE);
+            assert_eq!(by_headers(&fields), None, "{name}, no namespace");
+        }
     }
 }

@@ -89,8 +89,8 @@ mod tests {
     use kube::runtime::watcher::Event;
     use serde_json::json;
 
-    fn activator_list(activators: &Addresses) -> Vec<(String, bool)> {
-        activators.iter().map(|(address, is_ready)| (address.to_string(), *is_ready)).collect()
+    fn row(address: &str, is_ready: bool) -> (SocketAddr, bool) {
+        (address.parse().expect("an address"), is_ready)
     }
 
     /// Goal: a terminating activator is included as not ready until it is deleted.
@@ -117,10 +117,8 @@ mod tests {
         let changes: Vec<_> = events.into_iter().flat_map(|event| changes.take(event)).collect();
         let unions: Vec<Addresses> =
             unions(futures::stream::iter(changes), slice).collect().now_or_never().expect("all of it at once");
-        let row = |address: &str, is_ready| (address.to_owned(), is_ready);
         let (a, b) = (row("10.0.0.1:8012", true), "10.0.0.2:8012");
-        let expected = [vec![a.clone(), row(b, true)], vec![a, row(b, false)], vec![row(b, false)]];
-        assert_eq!(unions.iter().map(activator_list).collect::<Vec<_>>(), expected);
+        assert_eq!(unions, [vec![a, row(b, true)], vec![a, row(b, false)], vec![row(b, false)]]);
     }
 
     #[test]
@@ -133,7 +131,6 @@ mod tests {
             }],
         }))
         .expect("endpoints");
-        let expected = [("10.0.0.1:8012".to_owned(), true), ("10.0.0.2:8012".to_owned(), false)];
-        assert_eq!(activator_list(&endpoints(&object)), expected);
+        assert_eq!(endpoints(&object), [row("10.0.0.1:8012", true), row("10.0.0.2:8012", false)]);
     }
 }

@@ -30,7 +30,6 @@ use std::sync::Arc;
 pub(crate) struct Entry {
     pub(crate) key: RevisionKey,
     pub(crate) role: ServiceRole,
-    /// Uid of the slice's controller.
     pub(crate) controller_uid: Option<Arc<str>>,
     pub(crate) ports: Box<[(Box<str>, u16)]>,
     /// Addresses, each with its readiness.
@@ -41,7 +40,6 @@ pub(crate) struct Entry {
 
 type Addresses = Arc<[(IpAddr, bool)]>;
 
-/// Role of a Service of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ServiceRole {
     /// Service that selects the pods.
@@ -54,13 +52,11 @@ pub(crate) enum ServiceRole {
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     objects: BTreeMap<ObjectKey, Box<[Entry]>>,
-    /// Objects of each revision.
     objects_by_revision: BTreeSet<(RevisionKey, ObjectKey)>,
     /// Last addresses of activators. They are the same for all sleeping workloads, so entries share one copy.
     activators: Addresses,
 }
 
-/// Service of a revision.
 pub(crate) type ServiceRef = (RevisionKey, ServiceRole);
 
 /// Rule for choosing a port if none has the wanted name. Without a wanted name, `http` or `http2` is used, too.
@@ -171,19 +167,14 @@ impl Index {
         entry
     }
 
-    /// Returns the objects with stored entries.
     pub(crate) fn names(&self) -> impl Iterator<Item = &ObjectKey> {
         self.objects.keys()
     }
 
-    /// Returns the union for one Service. `port`: name of the wanted port, if the revision is known.
-    pub(crate) fn event(&self, service: &ServiceRef, port: Option<&str>, rule: PortRule) -> Event {
-        self.event_of(service, port, rule, None, &PodNames::Any, |_| true)
-    }
-
-    /// Returns the union of the entries that `counts` accepts. `last`: port to use if `rule` finds none. `own`: names
-    /// that the revision's pods may have; it applies to objects that the autoscaler did not write.
-    pub(crate) fn event_of(
+    /// Returns the union of the entries of one Service that `counts` accepts. `port`: name of the wanted port, if the
+    /// revision is known. `last`: port to use if `rule` finds none. `own`: names that the revision's pods may have; it
+    /// applies to objects that the autoscaler did not write.
+    pub(crate) fn event(
         &self,
         service: &ServiceRef,
         port: Option<&str>,
@@ -228,7 +219,6 @@ impl Index {
     }
 }
 
-/// Returns the Service that the labels `role` and `name` of an object name.
 fn service_ref(object: &impl ResourceExt, role: &str, name: &str) -> Option<ServiceRef> {
     let label = |name: &str| object.labels().get(name);
     let role = match label(role)?.as_str() {
@@ -263,8 +253,12 @@ mod tests {
         index.set(ObjectKey::new("ns", slice.name_any()), Entry::of_slice(slice))
     }
 
+    fn event(index: &Index, role: ServiceRole, port: Option<&str>, own: &PodNames) -> Event {
+        index.event(&service_of(role), port, PortRule::NamedOrOnly, None, own, |_| true)
+    }
+
     fn pods(index: &Index) -> (Vec<String>, Vec<String>) {
-        match index.event(&service_of(ServiceRole::Private), Some("http"), PortRule::NamedOrOnly) {
+        match event(index, ServiceRole::Private, Some("http"), &PodNames::Any) {
             Event::Pods { listing, .. } => (
                 listing.ready.iter().map(ToString::to_string).collect(),
                 listing.not_ready.iter().map(ToString::to_string).collect(),
@@ -302,10 +296,8 @@ mod tests {
             {"addresses": ["10.0.1.3"], "conditions": {"ready": false}},
         ]);
         put(&mut index, &slice("p", "Public", endpoints));
-        let service = service_of(ServiceRole::Public);
-        let Event::Activators { addresses, .. } = index.event(&service, None, PortRule::NamedOrOnly) else {
-            panic!("not activators")
-        };
+        let event = event(&index, ServiceRole::Public, None, &PodNames::Any);
+        let Event::Activators { addresses, .. } = event else { panic!("not activators") };
         assert_eq!(addresses, ["10.0.1.1", "10.0.1.2"]);
         assert_eq!(pods(&index), (vec![], vec![]), "roles are kept apart");
     }
@@ -328,8 +320,7 @@ mod tests {
             let (mut index, mut slice) = (Index::default(), slice("s", "Private", endpoints.clone()));
             slice.labels_mut().insert(names::SLICE_MANAGED_BY.to_owned(), manager.to_owned());
             put(&mut index, &slice);
-            let service = service_of(ServiceRole::Private);
-            let event = index.event_of(&service, None, PortRule::NamedOrOnly, None, &own, |_| true);
+            let event = event(&index, ServiceRole::Private, None, &own);
             let Event::Pods { listing, .. } = event else { panic!("not pods") };
             let found: Vec<_> = listing.ready.iter().map(ToString::to_string).collect();
             assert_eq!(found, expected, "{manager}");

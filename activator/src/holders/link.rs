@@ -13,7 +13,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Shared limit of one workload, for the requests of this activator.
 pub(crate) struct Link {
     pub(super) key: RevisionKey,
     throttler: Arc<Throttler>,
@@ -25,6 +24,7 @@ pub(crate) struct Link {
     me: Weak<Link>,
 }
 
+#[derive(Default)]
 struct LinkState {
     /// `None` while the limit is not shared.
     holding: Option<Holding>,
@@ -74,13 +74,7 @@ impl Drop for Relayed {
 
 impl Link {
     pub(super) fn new(key: RevisionKey, throttler: Arc<Throttler>, shared: &Arc<Holders>) -> Arc<Self> {
-        let state = LinkState {
-            holding: None,
-            pods: BTreeSet::new(),
-            limit: 1,
-            is_behind_service: false,
-            relayed: BTreeMap::new(),
-        };
+        let state = LinkState { limit: 1, ..LinkState::default() };
         Arc::new_cyclic(|me| Self {
             key,
             throttler,
@@ -125,7 +119,6 @@ impl Link {
         self.state.lock().holding.as_ref().map(|holding| (holding.held(), holding.taken()))
     }
 
-    /// Sets the limit of each pod.
     pub(crate) fn set_limit(&self, limit: u32) {
         self.change(|state| state.limit = limit);
     }
@@ -135,7 +128,6 @@ impl Link {
         self.change(|state| state.pods = pods);
     }
 
-    /// Sets whether pods are reached through their Service.
     pub(crate) fn set_behind_service(&self, is_behind_service: bool) {
         self.change(|state| state.is_behind_service = is_behind_service);
     }
@@ -172,7 +164,6 @@ impl Link {
         self.handle(&mut self.state.lock(), input);
     }
 
-    /// Applies the passage of time.
     pub(super) fn tick(&self) {
         if self.needs_ticks.load(Ordering::Relaxed) {
             self.apply(Input::Tick);

@@ -9,7 +9,6 @@ use http::{HeaderName, HeaderValue};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Header of a relayed request.
 pub(crate) const FIELD: HeaderName = HeaderName::from_static("zeroscale-relayed");
 
 /// Facts about a relayed request from the activator that received it.
@@ -19,7 +18,6 @@ pub(crate) struct Mark {
     pub(crate) tls: bool,
     /// Time since the request arrived.
     pub(crate) age: Duration,
-    /// The client waits for a 100 (Continue).
     pub(crate) expects_continue: bool,
     pub(crate) workload: RevisionKey,
     /// The request asks whether the pods speak first.
@@ -27,7 +25,6 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Returns the mark as text.
     pub(crate) fn text(&self, key: &str) -> String {
         let Self { client, tls, age, expects_continue, workload, asks_speaker } = self;
         let flags = [tls, expects_continue, asks_speaker].map(|flag| if *flag { '1' } else { '0' });
@@ -35,7 +32,6 @@ impl Mark {
         format!("{key} {client} {flags} {} {}", age.as_millis(), workload.as_str())
     }
 
-    /// Returns the mark as a header value.
     pub(crate) fn value(&self, key: &str) -> HeaderValue {
         HeaderValue::try_from(self.text(key)).unwrap_or(HeaderValue::from_static(""))
     }

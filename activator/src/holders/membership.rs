@@ -28,7 +28,6 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 pub(super) struct Membership {
     me: Peer,
     decider: Option<SharingDecider>,
-    /// Mode in effect.
     pub(super) mode: SharingMode,
     siblings: Siblings,
     /// Addresses of all listed activators, ready or not.
@@ -106,7 +105,6 @@ impl Membership {
         *peer != self.me && !self.has_ended && (self.endpoints.contains_key(peer) || self.sessions.contains_key(peer))
     }
 
-    /// Records the result of an attempt to dial.
     pub(super) fn record_dial(&mut self, peer: &Peer, foreign: bool) {
         if !self.sessions.contains_key(peer) && self.siblings.known.contains(peer) {
             let contact = if foreign { Contact::Foreign } else { Contact::Unknown };
@@ -134,7 +132,6 @@ impl Membership {
         true
     }
 
-    /// Records the mode that a sibling reported.
     pub(super) fn record_report(&mut self, session: &Arc<Session>, report: SharingReport) {
         if self.is_present(session) {
             self.siblings.contacts.insert(session.peer, Contact::Session(report));
@@ -166,7 +163,6 @@ impl Membership {
         }
     }
 
-    /// Applies the consequences of a change.
     pub(super) fn apply_changes(&mut self, shared: &Arc<Holders>, now: Instant) {
         self.set_members(shared, now);
         let Some(decider) = &mut self.decider else { return };
@@ -225,7 +221,6 @@ impl Membership {
         }
     }
 
-    /// Applies a changed mode.
     fn change(&mut self, shared: &Arc<Holders>, before: SharingMode, after: SharingMode, now: Instant) {
         if after == SharingMode::Alone {
             self.alone_since = now;

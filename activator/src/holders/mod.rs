@@ -52,7 +52,6 @@ mod mark;
 mod membership;
 mod security;
 mod session;
-pub(crate) mod sharing_metric;
 
 pub(crate) use self::link::{Link, Relayed, Target};
 pub(crate) use self::mark::{FIELD, Mark};
@@ -67,6 +66,7 @@ use activator_net::Pools;
 use arc_swap::ArcSwap;
 use common::RevisionKey;
 use common_runtime::clock::Clock;
+use common_runtime::telemetry::{self, FamilyText, catalog};
 use dashmap::DashMap;
 use futures::future::BoxFuture;
 use membership::{Membership, PodHistory};
@@ -84,9 +84,7 @@ use tokio_util::sync::CancellationToken;
 /// Function that checks whether the API server responds.
 pub(crate) type AskApi = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// Parts of the process that shared limits need.
 pub(crate) struct Parts {
-    /// Address of this activator.
     pub(crate) address: IpAddr,
     /// Data port of this activator. A sibling whose port is unknown is assumed to have the same.
     pub(crate) port: u16,
@@ -98,7 +96,6 @@ pub(crate) struct Parts {
     pub(crate) shutdown: CancellationToken,
 }
 
-/// Shared limits of this activator.
 pub(crate) struct Holders {
     me: Peer,
     parts: Parts,
@@ -142,12 +139,10 @@ impl Holders {
         holders
     }
 
-    /// Records that all revisions are known.
     pub(crate) fn set_synced(self: &Arc<Self>) {
         self.with_membership(|membership, now| membership.pods_known_since = now);
     }
 
-    /// Applies the list of activators.
     pub(crate) fn set_activators(self: &Arc<Self>, activators: &Activators) {
         self.with_membership(|membership, _| membership.set_activators(activators));
     }
@@ -188,12 +183,10 @@ impl Holders {
         self.membership.lock().knows(&address.to_canonical())
     }
 
-    /// Returns the current use of pods with a hard limit.
     pub(crate) fn sharing_mode(&self) -> SharingMode {
         self.membership.lock().mode
     }
 
-    /// Changes the membership and applies the consequences.
     fn with_membership<T>(self: &Arc<Self>, change: impl FnOnce(&mut Membership, Instant) -> T) -> T {
         let mut membership = self.membership.lock();
         let changed = change(&mut membership, now());
@@ -203,7 +196,6 @@ impl Holders {
         changed
     }
 
-    /// Returns the link of an active workload with a hard limit.
     fn link(&self, key: &RevisionKey) -> Option<Arc<Link>> {
         self.links.get(key).map(|entry| entry.value().clone())
     }
@@ -241,6 +233,24 @@ impl Holders {
     fn beat(&self, to: &Peer) -> Frame {
         Frame::Beat(self.peers.load().beat(to, now()))
     }
+}
+
+/// Registers the metric for the current use of pods with a hard limit.
+pub(crate) fn register_metric(registry: &telemetry::Metrics, holders: &Arc<Holders>) {
+    const MODES: [(SharingMode, &str); 4] = [
+        (SharingMode::Undecided, "undecided"),
+        (SharingMode::Alone, "alone"),
+        (SharingMode::Divided, "divided"),
+        (SharingMode::Shared, "shared"),
+    ];
+    let holders = holders.clone();
+    registry.collect(move || {
+        let now = holders.sharing_mode();
+        vec![FamilyText::new(catalog::POD_SHARING, MODES, move |(mode, word), encoder| {
+            let labels = [("standing", word)];
+            encoder.encode_family(&labels)?.encode_gauge(&i64::from(mode == now))
+        })]
+    });
 }
 
 /// Sends beats and applies decisions that depend on time.

@@ -18,10 +18,8 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Connection of a session.
 pub(super) type Io = Box<dyn Stream>;
 
-/// Any stream that can be read and written.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -54,7 +52,6 @@ impl Security {
         })
     }
 
-    /// Returns the token to present to the accepting side.
     pub(super) async fn token(&self) -> io::Result<Option<String>> {
         match &self.token {
             Some(file) => file.read().await.map(Some),

@@ -42,7 +42,6 @@ type Frames = Framed<Io, LengthDelimitedCodec>;
 /// Handle of a session, for the rest of the activator.
 pub(super) struct Session {
     pub(super) peer: Peer,
-    /// Set if this side dialled.
     pub(super) dialled: bool,
     pub(super) began: Instant,
     /// Address at which the sibling accepts relayed requests. `key` marks these.

@@ -10,21 +10,15 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Request whose revision is known.
 pub(crate) struct Call {
-    /// Head and body.
     pub(crate) request: Request<RequestBody>,
-    /// Client that sent the request.
     pub(crate) peer: Arc<Peer>,
     /// Time at which its head had been read.
     pub(crate) received: Instant,
     /// True if it is not the first request of its connection.
     pub(crate) is_subsequent: bool,
-    /// Revision that the request is for.
     pub(crate) revision: Arc<Revision>,
-    /// Spans of the request, if tracing is on.
     pub(crate) trace: Option<Arc<Trace>>,
-    /// True if the request counts as load.
     pub(crate) counts: bool,
     /// Fallback, in case the request waits too long.
     pub(crate) fallback: Option<Arc<PendingFallback>>,
@@ -90,7 +84,6 @@ impl Handoff {
         *self.call.lock() = Some(call);
     }
 
-    /// Takes the call out. Fails if there is none.
     pub(crate) fn take(&self) -> Result<Box<Call>, Refusal> {
         self.call.lock().take().ok_or(Refusal::Elsewhere { relayed: false })
     }
@@ -99,13 +92,11 @@ impl Handoff {
 /// Time at which a pod got a request; none while the request waits for a pod.
 pub(crate) type Released = Mutex<Option<Instant>>;
 
-/// Calls for tests of the layers.
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::*;
     use activator_net::Trust;
 
-    /// Returns a call of a revision without a body.
     pub(crate) fn call(revision: &Arc<Revision>) -> Box<Call> {
         let peer = Arc::new(Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false));
         Call::new(Request::new(RequestBody::Empty), peer, Instant::now(), false, revision.clone(), false)

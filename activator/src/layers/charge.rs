@@ -32,7 +32,6 @@ pub(super) const FRESH: u64 = 10 * 1024;
 /// HTTP/1 connection with an earlier response: measured 18 to 20 KiB.
 pub(super) const REUSED: u64 = 19 * 1024;
 
-/// HTTP/2 stream.
 pub(super) const STREAM: u64 = 4 * 1024;
 
 /// Name in the header map, with its first value and its index entry.
@@ -71,14 +70,12 @@ pub(super) fn response_head(head: &HeaderMap, client: Version) -> Option<u64> {
     (size > free).then_some(size)
 }
 
-/// Returns the charge of a request head.
 fn head(target: &Uri, map: &HeaderMap) -> u64 {
     let authority = target.authority().map_or(0, |authority| authority.as_str().len());
     let path = target.path_and_query().map_or(0, |path| path.as_str().len());
     fields(map) + (authority + path) as u64
 }
 
-/// Returns the charge of the header map and its bytes.
 fn fields(map: &HeaderMap) -> u64 {
     let further = map.len() - map.keys_len();
     let texts: usize = map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();

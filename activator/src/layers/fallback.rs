@@ -176,13 +176,22 @@ mod tests {
         (fallback, Fallbacks { pools, resolver, cluster_domain, answered: metrics.answered })
     }
 
-    /// Returns the addresses for a request.
     async fn addresses((fallback, fallbacks): &(Arc<Fallback>, Fallbacks)) -> Vec<SocketAddr> {
         fallbacks.addresses(fallback, "ns").await
     }
 
     fn service_address() -> Vec<SocketAddr> {
         vec!["10.0.0.9:80".parse().expect("an address")]
+    }
+
+    /// Goal: only one of several requests waits for a lookup that hangs, and the others use its result.
+    #[tokio::test(start_paused = true)]
+    async fn requests_share_a_lookup_that_hangs() {
+        let cluster = cluster(Arc::new(AtomicBool::new(true)));
+        let begun = Instant::now();
+        let found = futures::future::join_all((0..5).map(|_| addresses(&cluster))).await;
+        assert!(found.iter().all(Vec::is_empty), "no address is known: {found:?}");
+        assert!(begun.elapsed() < 2 * FOUND_WITHIN, "{:?}", begun.elapsed());
     }
 
     /// Goal: an unresponsive API server delays a request by a second at most, and the fallback stays usable.

@@ -60,8 +60,8 @@ use activator_core::breaker;
 use activator_core::ledger::Full;
 use activator_core::throttler::{Acquire, Admitted, Permit};
 use activator_net::{
-    DetectedProtocol, Disconnect, Evidence, Failure, Guard, Guarded, HeldCharge, Memory, Peer, PodBody, Pool, Pools,
-    Prepared, ProxyError, Share,
+    DetectedProtocol, Disconnect, Evidence, Failure, Guard, Guarded, HeldCharge, Memory, Peer, PodBody, Pool, Prepared,
+    ProxyError, Share,
 };
 use futures::future::{BoxFuture, OptionFuture};
 use http::{HeaderMap, Response};
@@ -108,13 +108,11 @@ impl Clone for Hold {
 
 #[derive(Clone)]
 struct HoldShared {
-    pools: Arc<Pools>,
     memory: Memory,
     sink: Arc<StatSink>,
     fallbacks: Fallbacks,
 }
 
-/// Resources held by an admitted request.
 pub(crate) struct RequestResources {
     /// `None` if the response does not come from a pod.
     pub(super) _permit: Option<(Permit, Active)>,
@@ -123,20 +121,16 @@ pub(crate) struct RequestResources {
 
 impl Guard for RequestResources {}
 
-/// Destination of an admitted request.
 enum Admission {
     /// A pod, and true if none was ready when the request arrived.
     Pod(Admitted, bool),
-    /// The fallback.
     Fallback(Arc<PendingFallback>),
 }
 
 impl Hold {
-    /// Creates the layer.
     pub(crate) fn new(parts: &LayerParts, fallbacks: Fallbacks) -> Self {
-        let LayerParts { pools, memory, sink, .. } = parts;
-        let (pools, memory, sink) = (pools.clone(), memory.clone(), sink.clone());
-        Self { shared: Arc::new(HoldShared { pools, memory, sink, fallbacks }) }
+        let (memory, sink) = (parts.memory.clone(), parts.sink.clone());
+        Self { shared: Arc::new(HoldShared { memory, sink, fallbacks }) }
     }
 }
 
@@ -314,7 +308,7 @@ async fn send(
             Err(refusal) => return Err(hand_off(refusal, handoff.as_deref(), prepared, client, revision)),
         };
         let (permit, address) = at_port(revision, permit, peer.port())?;
-        let pool = shared.pools.get(address, revision.key.namespace());
+        let pool = shared.fallbacks.pools.get(address, revision.key.namespace());
         let released = Instant::now();
         match sending.attempt(revision, prepared, &pool).await? {
             Ok(mut response) => {
@@ -372,7 +366,6 @@ async fn send(
     }
 }
 
-/// Learns the protocol of the port's pods from a response.
 fn learn_protocol(revision: &Revision, peer: &Peer, response: &mut Response<PodBody>) {
     if let Some(DetectedProtocol(protocol)) = response.extensions_mut().remove() {
         revision.learn(peer.port(), protocol);
@@ -434,30 +427,15 @@ fn client_of(peer: &Peer, fields: &HeaderMap) -> IpAddr {
     address.filter(|_| peer.trust.forwarded).unwrap_or_else(|| peer.address.ip())
 }
 
-impl Client<'_> {
-    /// Returns the conditions of the wait for another pod. `since`: start of that wait.
-    fn waits(self, prepared: &Prepared, since: Instant) -> Waits {
-        Waits {
-            since,
-            bytes: self.keeps(prepared),
-            client: self.peer.address.ip(),
-            disconnect: self.peer.disconnect(self.version, &prepared.body),
-            counts: self.counts,
-        }
-    }
-}
-
 /// Conditions of a wait for another pod.
 pub(super) struct Waits {
     /// Time at which the wait for a pod began.
     pub(super) since: Instant,
     /// Memory that the request keeps, in bytes.
     pub(super) bytes: u64,
-    /// Address of the client.
     pub(super) client: IpAddr,
     /// Disconnect signal of the client, if nothing else detects it.
     pub(super) disconnect: Option<Disconnect>,
-    /// True if the request counts as load.
     pub(super) counts: bool,
 }
 
@@ -508,10 +486,7 @@ pub(super) async fn pick(
 }
 
 /// Returns a permit for a pod that has `port`, the port that the request came to, and the address of that port. If the
-/// picked pod lacks it, another pod is taken: during a rollout, pods may have different ports.
-///
-/// # Errors
-/// The pod has no such port, and no other pod that has it has a free slot.
+/// picked pod lacks it, another pod with a free slot is taken: during a rollout, pods may have different ports.
 pub(super) fn at_port(
     revision: &Revision,
     permit: Permit,
@@ -531,13 +506,11 @@ pub(super) fn at_port(
 pub(crate) struct Active(Arc<Revision>);
 
 impl Active {
-    /// Counts one more request.
     pub(super) fn new(revision: Arc<Revision>) -> Self {
         revision.metrics.active.inc();
         Self(revision)
     }
 
-    /// Returns the revision of the request.
     pub(super) fn revision(&self) -> &Arc<Revision> {
         &self.0
     }
@@ -566,7 +539,6 @@ pub(super) fn report_cold_start(revision: &Revision, received: Instant, released
     revision.metrics.cold_start(&cold);
 }
 
-/// Returns the refusal for exhausted memory.
 pub(super) fn memory_refusal(full: Full) -> Refusal {
     match full.is_beyond {
         true => Refusal::MemoryFull { bound: full.limit },

@@ -44,7 +44,6 @@ const STARTING_WAIT: Duration = Duration::from_secs(5);
 /// at once.
 const STARTING_MAX: usize = 1000;
 
-/// Layer that finds a request's revision.
 #[derive(Clone)]
 pub(crate) struct Lookup<S> {
     inner: S,
@@ -54,7 +53,6 @@ pub(crate) struct Lookup<S> {
 }
 
 impl<S> Lookup<S> {
-    /// Wraps `inner`.
     pub(crate) fn new(inner: S, parts: Arc<LayerParts>) -> Self {
         Self { inner, parts, starting: Arc::new(Semaphore::new(STARTING_MAX)) }
     }
@@ -144,7 +142,6 @@ fn take_mark(parts: &LayerParts, inbound: &mut Inbound) -> Option<Mark> {
     Some(mark)
 }
 
-/// Records a refusal in metrics and traces.
 fn refused(parts: &LayerParts, inbound: &Inbound, refusal: Refusal) -> Refusal {
     if let Some(tracing) = &parts.tracing {
         Trace::begin(tracing, inbound, None).end(Some(refusal.status()));

@@ -63,6 +63,5 @@ pub(crate) struct LayerParts {
     pub(crate) holders: Option<Arc<Holders>>,
     /// Check of a plane's token; `None` if no tokens are required.
     pub(crate) gate: Option<Arc<Gate>>,
-    /// Page of the cluster.
     pub(crate) page: watch::Receiver<Arc<Page>>,
 }

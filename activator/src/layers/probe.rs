@@ -64,7 +64,6 @@ fn into_reply<B>(response: Response<B>) -> Response<Reply<B>> {
     response.map(Reply::Right)
 }
 
-/// Response to a request that is not traffic.
 type Answer = BoxFuture<'static, Response<Full<Bytes>>>;
 
 fn at_once(response: Response<Full<Bytes>>) -> Answer {
@@ -186,7 +185,6 @@ fn not_served() -> Response<Full<Bytes>> {
     plain(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", Refusal::NotServed), true)
 }
 
-/// Returns the kind of the request.
 fn kind(fields: &HeaderMap) -> Incoming<'_> {
     let text = |name: &str| fields.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // A value that is not ASCII is still a value.
@@ -198,7 +196,6 @@ fn kind(fields: &HeaderMap) -> Incoming<'_> {
     headers::classify(text(headers::USER_AGENT), kubelet, probe)
 }
 
-/// Returns the response, if the headers are a probe's.
 fn answer(fields: &HeaderMap, readiness: &Readiness) -> Option<Response<Full<Bytes>>> {
     Some(match kind(fields) {
         Incoming::Traffic => return None,

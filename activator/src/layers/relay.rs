@@ -75,7 +75,6 @@ pub(crate) type RelayedBody<B> = Either<Guarded<PodBody, Relayed>, B>;
 impl Guard for Relayed {}
 
 impl<S> Relay<S> {
-    /// Wraps `inner`.
     pub(crate) fn new(inner: S, parts: Arc<LayerParts>) -> Self {
         Self { inner: Arc::new(RelayInner { service: Mutex::new(inner), parts }) }
     }
@@ -114,7 +113,6 @@ where
     }
 }
 
-/// Context of a request that may be relayed.
 pub(crate) struct RelayContext<S> {
     inner: Arc<RelayInner<S>>,
     link: Arc<Link>,
@@ -229,14 +227,12 @@ pin_project! {
     /// Exchange here, or at another activator.
     #[project = RelayingProjection]
     pub(crate) enum Relaying<S, F, B> {
-        /// Exchange of the inner service.
         Here {
             #[pin]
             exchange: F,
             // In case another activator holds the workload.
             context: Option<(RelayContext<S>, Arc<Handoff>)>,
         },
-        /// Exchange at another activator.
         There {
             exchange: BoxFuture<'static, Result<Response<RelayedBody<B>>, Refusal>>,
         },

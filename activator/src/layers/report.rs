@@ -24,7 +24,6 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tower::Service;
 
-/// Layer that counts requests.
 #[derive(Clone)]
 pub(crate) struct Report<S> {
     pub(crate) inner: S,
@@ -75,7 +74,6 @@ pub(super) fn enter(sink: &StatSink, revision: &Arc<Revision>, trace: Option<&Tr
     entered.in_flight
 }
 
-/// Guard of a counted request.
 pub(crate) struct Counted {
     _in_flight: Option<InFlight>,
     /// Holds the load instead, until the request is sent to its fallback.
@@ -115,7 +113,6 @@ impl Drop for Counted {
 }
 
 pin_project! {
-    /// Counted exchange.
     pub(crate) struct Reported<F> {
         #[pin]
         exchange: F,

@@ -5,7 +5,7 @@
 //! the client, because nothing else does then, and charges the request's memory.
 
 use super::charge;
-use super::hold::unless_it_gives_way;
+use super::hold::{Waits, unless_it_gives_way};
 use crate::layers::call::Released;
 use crate::layers::trace::{AtPod, Trace};
 use crate::refusal::Refusal;
@@ -18,7 +18,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Attempts of one request.
 pub(super) struct Sending<'a> {
     client: Client<'a>,
     trace: Option<Arc<Trace>>,
@@ -41,10 +40,7 @@ impl<'a> Sending<'a> {
         Self { client, trace, at_pod, since: client.received, has_run: false, disconnect: None, waiting: None }
     }
 
-    /// Sends the request once.
-    ///
-    /// # Errors
-    /// The request's charge must give way to others.
+    /// Sends the request once. Fails if its charge must give way to others.
     pub(super) async fn attempt(
         &mut self,
         revision: &Revision,
@@ -76,7 +72,6 @@ impl<'a> Sending<'a> {
         self.at_pod.iter_mut().for_each(|at_pod| at_pod.failed(cause));
     }
 
-    /// Charges a large head of the response.
     pub(super) fn charge(&self, revision: &Revision, response: &mut Response<PodBody>) -> Result<(), Refusal> {
         if let Some(size) = charge::response_head(response.headers(), self.client.version) {
             let charge = revision.memory.hold(self.client.address(), size).map_err(|full| Refusal::AnswerFull {
@@ -127,14 +122,12 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// The client of a request.
 #[derive(Clone, Copy)]
 pub(super) struct Client<'a> {
     pub(super) peer: &'a Arc<Peer>,
     pub(super) version: Version,
     /// True if the request is not the first of its connection.
     pub(super) is_subsequent: bool,
-    /// True if the request counts as load.
     pub(super) counts: bool,
     pub(super) received: Instant,
     /// Clock that starts when a pod has the request.
@@ -156,8 +149,19 @@ impl Client<'_> {
         self.peer.address.ip()
     }
 
+    /// Returns the conditions of the wait for another pod. `since`: start of that wait.
+    pub(super) fn waits(self, prepared: &Prepared, since: Instant) -> Waits {
+        Waits {
+            since,
+            bytes: self.keeps(prepared),
+            client: self.address(),
+            disconnect: self.peer.disconnect(self.version, &prepared.body),
+            counts: self.counts,
+        }
+    }
+
     /// Returns the charge of the request while it waits, in bytes.
-    pub(super) fn keeps(self, request: &Prepared) -> u64 {
+    fn keeps(self, request: &Prepared) -> u64 {
         charge::charge_of(self.version, request, self.is_subsequent)
     }
 }

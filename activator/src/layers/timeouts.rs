@@ -38,7 +38,6 @@ use std::task::{Context, Poll};
 use tokio::time::{Instant, Sleep};
 use tower::Service;
 
-/// Layer that enforces the timeouts of exchanges.
 #[derive(Clone)]
 pub(crate) struct Timeouts<S> {
     pub(crate) inner: S,
@@ -382,19 +381,6 @@ mod tests {
             });
             let over = tokio::time::timeout(ms(60_000), connection).await;
             assert_eq!(over.is_ok(), ended, "{frames} frames, kept: {keeps}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_exchange_is_refused_for_its_own_failure_or_a_timeout_whichever_is_first() {
-        for (fails_after, expected) in [(50, "deleted"), (150, "timeout")] {
-            let revision = fixture::revision(|backend| backend.timeout_ms = 100);
-            let inner = tower::service_fn(move |_: Box<Call>| async move {
-                sleep(ms(fails_after)).await;
-                Err::<Response<http_body_util::Empty<Bytes>>, _>(Refusal::Deleted)
-            });
-            let refused = Timeouts { inner }.call(call::fixture::call(&revision)).await.err().expect("no response");
-            assert_eq!(refused.reason(), expected);
         }
     }
 }

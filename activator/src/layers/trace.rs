@@ -23,13 +23,11 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// Spans of a request.
 pub(crate) struct Trace {
     tracing: Tracing,
     server: Context,
 }
 
-/// Span that ends on drop.
 pub(crate) struct Span(Context);
 
 /// Spans of a request at a pod; the client span ends first.
@@ -79,12 +77,10 @@ impl Trace {
         Tracing::traceparent(&self.server)
     }
 
-    /// Starts `throttler_try`.
     pub(crate) fn waiting(&self) -> Span {
         self.child("throttler_try")
     }
 
-    /// Starts `activator_proxy`.
     pub(crate) fn proxying(&self) -> AtPod {
         AtPod { client: None, _proxy: self.child("activator_proxy") }
     }
@@ -113,7 +109,6 @@ impl Trace {
 }
 
 impl AtPod {
-    /// Records the pod's response.
     pub(crate) fn answered(&self, status: StatusCode) {
         let Some(Span(client)) = &self.client else { return };
         client.span().set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
@@ -122,7 +117,6 @@ impl AtPod {
         }
     }
 
-    /// Records that this attempt failed.
     pub(crate) fn failed(&mut self, cause: &dyn Display) {
         if let Some(client) = self.client.take() {
             client.failed(cause);
@@ -131,7 +125,6 @@ impl AtPod {
 }
 
 impl Span {
-    /// Marks the span as failed.
     pub(crate) fn failed(&self, cause: &dyn Display) {
         self.0.span().set_status(Status::error(cause.to_string()));
     }
@@ -143,7 +136,6 @@ impl Drop for Span {
     }
 }
 
-/// Starts a span below `parent`.
 fn below(
     tracing: &Tracing,
     parent: &Context,

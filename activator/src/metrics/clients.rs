@@ -4,7 +4,6 @@ use activator_net::ClientConnections;
 use common_runtime::telemetry::{self, FamilyText, catalog};
 use prometheus_client::encoding::NoLabelSet;
 
-/// Registers the metrics.
 pub(crate) fn register(registry: &telemetry::Metrics, connections: &ClientConnections) {
     let connections = connections.clone();
     registry.collect(move || {
@@ -22,24 +21,4 @@ pub(crate) fn register(registry: &telemetry::Metrics, connections: &ClientConnec
             }),
         ]
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use activator_net::{ClientBounds, Memory};
-    use tokio_util::sync::CancellationToken;
-
-    #[tokio::test]
-    async fn every_reason_is_exported_from_the_start() {
-        let registry = telemetry::Metrics::default();
-        let bounds = ClientBounds { connections: 1, descriptors: 1000, idle: None };
-        register(&registry, &ClientConnections::start(bounds, Memory::new(None), CancellationToken::new()));
-        let text = registry.encode().expect("text");
-        assert!(text.contains("\nzeroscale_client_connections 0\n"), "{text}");
-        for reason in ["limit", "room", "idle"] {
-            let series = format!("\nzeroscale_client_connections_ended_total{{reason=\"{reason}\"}} 0\n");
-            assert!(text.contains(&series), "{text}");
-        }
-    }
 }

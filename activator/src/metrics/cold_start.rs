@@ -73,7 +73,6 @@ impl ColdStart {
         }
     }
 
-    /// Logs the cold start.
     pub(crate) fn log(&self) {
         let phases = self.phases();
         let ms = |length: Duration| length.as_secs_f64() * 1e3;

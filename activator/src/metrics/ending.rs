@@ -8,7 +8,6 @@ use crate::refusal::Refusal;
 use common_runtime::environment::Mode;
 use http::StatusCode;
 
-/// Result of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
     status: Option<StatusCode>,
@@ -55,7 +54,6 @@ impl Ending {
         }
     }
 
-    /// Returns the label of the reported status.
     pub(super) fn status(self) -> Option<String> {
         self.status.map(label)
     }

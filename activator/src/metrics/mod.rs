@@ -53,7 +53,6 @@ const SIZE_BUCKETS: [f64; 15] =
 const COLD_START_BUCKETS: [f64; 14] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
 
-/// Phases of a cold start.
 const PHASES: [&str; 4] = ["signal", "pod", "probe", "forward"];
 
 /// Label of a method that HTTP does not define.
@@ -91,7 +90,6 @@ pub(crate) struct Metrics {
     pub(crate) answered: WordCounter,
     /// Requests and connections that were relayed to other activators.
     pub(crate) relayed: Counter,
-    /// Callback for every cold start.
     on_cold_start: Option<OnColdStart>,
     /// 1 while the stat link is up.
     pub(crate) link_reachable: Gauge,
@@ -104,14 +102,11 @@ pub(crate) struct Metrics {
 pub(crate) struct ExchangeKind {
     /// Method of the request; `_OTHER` if HTTP does not define it.
     method: Method,
-    /// Protocol version on that side.
     version: Version,
-    /// True if that side uses TLS.
     tls: bool,
 }
 
 impl ExchangeKind {
-    /// Returns the kind for one side of an exchange.
     pub(crate) fn new(method: &Method, version: Version, tls: bool) -> Self {
         let method = match is_standard(method) {
             true => method.clone(),
@@ -162,7 +157,6 @@ impl WordCounter {
         counter
     }
 
-    /// Counts one event.
     pub(crate) fn count(&self, value: &str) {
         self.counter(value).inc();
     }
@@ -172,7 +166,6 @@ impl WordCounter {
     }
 }
 
-/// Metric handles of one revision.
 pub(crate) struct RevisionMetrics {
     families: Metrics,
     revision: Labels,
@@ -227,7 +220,6 @@ impl Metrics {
         }
     }
 
-    /// Returns the handles of one revision.
     pub(crate) fn revision(&self, spec: &Spec) -> RevisionMetrics {
         let revision = vec![
             ("k8s_namespace_name", spec.key.namespace().to_owned()),
@@ -303,7 +295,6 @@ impl RevisionMetrics {
         self.held.observe(waited.as_secs_f64());
     }
 
-    /// Records a cold start and its phases.
     pub(crate) fn cold_start(&self, cold: &ColdStart) {
         if self.forgotten.load(Ordering::Acquire) {
             return;
@@ -316,14 +307,12 @@ impl RevisionMetrics {
         }
     }
 
-    /// Calls the callback for cold starts, if there is one.
     pub(crate) fn notify(&self, cold: &ColdStart) {
         if let Some(on_cold_start) = &self.families.on_cold_start {
             on_cold_start(cold);
         }
     }
 
-    /// Counts the end of a relayed connection.
     pub(crate) fn connection_ended(&self, how: Ended) {
         if self.forgotten.load(Ordering::Acquire) {
             return;
@@ -333,7 +322,6 @@ impl RevisionMetrics {
         }
     }
 
-    /// Returns the revision's labels and another one.
     fn with_label(&self, label: &'static str, value: &str) -> Labels {
         let mut labels = self.revision.clone();
         labels.push((label, value.to_owned()));
@@ -352,7 +340,6 @@ fn is_standard(method: &Method) -> bool {
     STANDARD.contains(&method.as_str())
 }
 
-/// Guard of a held request.
 pub(crate) struct Queued(Gauge);
 
 impl Queued {

@@ -7,7 +7,7 @@
 
 use crate::discovery::{Listing, Spec};
 use crate::registry::Parts;
-use crate::registry::probe_inbox::{Inbox, ProbeInboxShared};
+use crate::registry::probe_inbox::{Inbox, ProbeInbox};
 use crate::registry::revision::Revision;
 use activator_core::backends::{Action, Attempt, Backends, Event, ProbeOutcome};
 use activator_core::{Destination, Destinations};
@@ -49,7 +49,7 @@ impl Drop for BudgetShare {
 
 /// Starts the task of one revision. It ends with the revision.
 pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runtime, .. }: &Parts) {
-    let shared = revision.backends.shared();
+    let shared = revision.backends.clone();
     let Some(spec) = shared.inbox.lock().spec.take() else { return };
     let task = Task {
         machine: Backends::new(spec.rules),
@@ -79,7 +79,7 @@ struct Task {
 }
 
 impl Task {
-    async fn run(mut self, shared: Arc<ProbeInboxShared>) {
+    async fn run(mut self, shared: Arc<ProbeInbox>) {
         let mut alarm = Alarm::default();
         loop {
             let due = self.machine.due().map(Instant::from_std);

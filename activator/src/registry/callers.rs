@@ -24,7 +24,6 @@ pub(crate) struct Callers {
 }
 
 impl Callers {
-    /// Sets all addresses of a revision's pods.
     pub(crate) fn set(&self, revision: &RevisionKey, addresses: BTreeSet<IpAddr>) {
         let mut listed = self.listed.lock();
         let none = BTreeSet::new();

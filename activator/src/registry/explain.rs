@@ -18,7 +18,7 @@ pub(crate) fn page(registry: Arc<Registry>) -> Page {
 }
 
 fn revisions(registry: &Registry) -> Value {
-    registry.all().iter().map(|(spec, revision)| row(spec, revision.as_deref())).collect()
+    registry.known().iter().map(|(spec, workload)| row(spec, workload.revision().as_deref())).collect()
 }
 
 /// Returns the entry of a revision; a sleeping one has no load.

@@ -23,11 +23,7 @@ impl LearnedHttp {
     }
 
     fn set(&self, protocol: Protocol) {
-        let number = match protocol {
-            Protocol::Http1 => 1,
-            Protocol::H2c => 2,
-        };
-        self.0.store(number, Ordering::Relaxed);
+        self.0.store(if protocol == Protocol::Http1 { 1 } else { 2 }, Ordering::Relaxed);
     }
 }
 

@@ -42,7 +42,7 @@ use backends::ProbeBudget;
 use callers::Callers;
 use common::RevisionKey;
 use common::host::HostPattern;
-use common::hosts::table::{Claimed, HostTable, Named};
+use common::hosts::table::HostTable;
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -58,7 +58,6 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use workload::Workload;
 
-/// Dependencies of new revisions.
 pub(crate) struct Parts {
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
@@ -73,9 +72,7 @@ pub(crate) struct Parts {
     pub(crate) cluster_domain: String,
     /// Ports of workloads, if workloads have their own.
     pub(crate) ports: Option<WorkloadPorts>,
-    /// Runtime for probes.
     pub(crate) runtime: Handle,
-    /// Probe budget of all revisions.
     pub(crate) probe_budget: Arc<ProbeBudget>,
     /// Shared limits, if this activator may share limits.
     pub(crate) holders: Option<Arc<Holders>>,
@@ -90,7 +87,6 @@ pub(crate) struct Registry {
     state: Mutex<RegistryState>,
 }
 
-/// State of the writer.
 #[derive(Default)]
 struct RegistryState {
     /// Hosts with the names of their revisions, by namespace.
@@ -122,7 +118,6 @@ const REBUILD_PAUSE_FACTOR: u32 = 9;
 const REBUILD_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 impl Registry {
-    /// Creates an empty registry.
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         Arc::new(Self {
             hosts: ArcSwap::from_pointee(Table::empty(&parts.cluster_domain)),
@@ -167,7 +162,6 @@ impl Registry {
         numbers.into_iter().chain(hosts).min()
     }
 
-    /// Applies events.
     fn take(&self, events: impl Iterator<Item = Event>) {
         let mut state = self.state.lock();
         for event in events {
@@ -226,12 +220,7 @@ impl Registry {
         self.by_key.iter().filter(|entry| has_endpoint(entry.value())).count()
     }
 
-    /// Returns the specs of all known revisions in order, each with its active revision, if there is one.
-    pub(crate) fn all(&self) -> Vec<(Arc<Spec>, Option<Arc<Revision>>)> {
-        let known = self.known().into_iter();
-        known.map(|(spec, workload)| (spec, workload.revision())).collect()
-    }
-
+    /// Returns all known workloads in the order of their keys.
     fn known(&self) -> Vec<(Arc<Spec>, Arc<Workload>)> {
         let known = |workload: &Arc<Workload>| Some((workload.spec()?, workload.clone()));
         let mut known: Vec<_> = self.by_key.iter().filter_map(|entry| known(entry.value())).collect();
@@ -366,15 +355,12 @@ impl Registry {
             .iter()
             .flat_map(|(spec, workload)| spec.further_services.iter().map(move |service| (spec, &**service, workload)));
         // If a Service is the main Service of another workload, it belongs to that one.
-        let revisions = mains.chain(further).map(|(spec, service, workload)| Named {
-            namespace: spec.key.namespace(),
-            service,
-            owner: workload.clone(),
-        });
+        let all = mains.chain(further);
+        let revisions = all.map(|(spec, service, workload)| (spec.key.namespace(), service, workload.clone()));
         let hosts = hosts.iter().flat_map(|(namespace, hosts)| hosts.iter().map(move |host| (namespace, host)));
         let claimed = hosts.filter_map(|(namespace, (host, name))| {
             let owner = self.workload(namespace, name).filter(|workload| workload.spec().is_some())?;
-            Some(Claimed { namespace, host, owner })
+            Some((namespace.as_str(), host, owner))
         });
         self.hosts.store(Arc::new(Table::new(&self.parts.cluster_domain, revisions, claimed)));
     }

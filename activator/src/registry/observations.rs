@@ -18,7 +18,6 @@ const QUIET: Duration = Duration::from_secs(5);
 /// Maximum length of a recorded reason, in bytes.
 const REASON_MAX: usize = 200;
 
-/// Unreported observations of one revision.
 #[derive(Debug, Default)]
 pub(crate) struct UnreportedObservations(Mutex<ObservationState>);
 
@@ -53,7 +52,6 @@ impl UnreportedObservations {
         self.0.lock().silent.insert(port);
     }
 
-    /// Records that pods speak first on this Service port.
     pub(crate) fn pod_speaks_first(&self, port: u16) {
         self.0.lock().pod_speaks_first.insert(port);
     }

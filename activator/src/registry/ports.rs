@@ -54,7 +54,6 @@ pub(crate) struct WorkloadPort {
     target: AtomicU16,
     /// HTTP version that was learned from its pods.
     pub(super) learned: LearnedHttp,
-    /// Side that speaks first on the port.
     pub(crate) speaker: Speaker,
 }
 
@@ -101,7 +100,6 @@ impl WorkloadPort {
         ports.is_empty() || self.among(ports).is_some() || self.last_target().is_some()
     }
 
-    /// Returns its last known target port at the pods.
     fn last_target(&self) -> Option<u16> {
         Some(self.target.load(Ordering::Relaxed)).filter(|known| *known != 0)
     }
@@ -113,17 +111,14 @@ impl WorkloadPort {
         }
     }
 
-    /// Returns the bound number.
     pub(crate) fn number(&self) -> u16 {
         self.number
     }
 
-    /// Returns the workload that owns the number.
     pub(crate) fn workload(&self) -> &RevisionKey {
         &self.entry.key
     }
 
-    /// Reports whether the port belongs to this workload.
     fn belongs_to(&self, spec: &Spec) -> bool {
         spec.uid == self.entry.uid
     }
@@ -137,7 +132,7 @@ impl Revision {
         let address = destination.address();
         let live = self.live();
         let Some(port) = port.filter(|_| live.spec.contract == Contract::Plain) else { return Some(address) };
-        let of_pod = self.pod_ports();
+        let of_pod = self.pod_ports.load_full();
         let of_pod = of_pod.as_ref().and_then(|pods| pods.get(&address.ip()));
         let declared = port.among(&live.spec.ports);
         let named = |name: &str| of_pod.and_then(|ports| ports.get(name).copied());
@@ -163,7 +158,6 @@ impl Revision {
 }
 
 impl WorkloadPorts {
-    /// Creates the ports without bound numbers.
     pub(crate) fn new(sockets: PortListeners, pod: String) -> Self {
         let instance = format!("{:016x}", rand::random::<u64>());
         Self { sockets, instance, pod, clock: Clock::system() }
@@ -177,7 +171,6 @@ impl WorkloadPorts {
 }
 
 impl PortBindings {
-    /// Sets the ledger's numbers of one block.
     pub(super) fn set(&mut self, block: Block, entries: Ledger) {
         // Unchanged entries stay shared with the listeners and their connections.
         let mut former: BTreeMap<u16, Arc<Entry>> =
@@ -194,7 +187,6 @@ impl PortBindings {
         self.listeners.wake().map(|wake| Instant::now() + wake.saturating_since(ports.clock.now()))
     }
 
-    /// Binds and unbinds numbers.
     pub(super) fn follow(&mut self, ports: &WorkloadPorts) {
         ports.clock.resync();
         let now = ports.clock.now();
@@ -232,7 +224,6 @@ impl Registry {
         self.port_workload(port)?.revision().filter(|revision| !revision.is_cold())
     }
 
-    /// Returns the spec behind a workload's port.
     pub(crate) fn spec_of(&self, port: &WorkloadPort) -> Option<Arc<Spec>> {
         self.port_workload(port)?.spec().filter(|spec| port.belongs_to(spec))
     }
@@ -241,7 +232,6 @@ impl Registry {
         self.get(&port.entry.key)
     }
 
-    /// Reports whether a workload's port is still served here.
     pub(crate) fn serves(&self, port: &WorkloadPort) -> bool {
         let state = self.state.lock();
         let entry = state.bindings.listeners.entry(port.number);

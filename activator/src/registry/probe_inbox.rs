@@ -10,15 +10,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Sending side, held by the revision.
+/// Inbox shared by a revision and its task.
 #[derive(Default)]
-pub(crate) struct InboxSender {
-    shared: Arc<ProbeInboxShared>,
-}
-
-/// State shared by a revision and its task.
-#[derive(Default)]
-pub(super) struct ProbeInboxShared {
+pub(super) struct ProbeInbox {
     pub(super) inbox: Mutex<Inbox>,
     pub(super) changed: Notify,
 }
@@ -33,20 +27,9 @@ pub(super) struct Inbox {
     pub(super) closed: bool,
 }
 
-impl InboxSender {
-    pub(super) fn shared(&self) -> Arc<ProbeInboxShared> {
-        self.shared.clone()
-    }
-
-    /// Changes the inbox and wakes the task.
+impl ProbeInbox {
     pub(super) fn put(&self, change: impl FnOnce(&mut Inbox)) {
-        change(&mut self.shared.inbox.lock());
-        self.shared.changed.notify_one();
-    }
-}
-
-impl Drop for InboxSender {
-    fn drop(&mut self) {
-        self.put(|inbox| inbox.closed = true);
+        change(&mut self.inbox.lock());
+        self.changed.notify_one();
     }
 }

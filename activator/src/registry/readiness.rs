@@ -13,7 +13,6 @@ use tokio::time::Instant;
 /// Longest wait for the stat link after the start.
 const STAT_LINK_WAIT: Duration = Duration::from_secs(10);
 
-/// Inputs of the readiness check.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     started: Instant,
@@ -37,22 +36,18 @@ impl Readiness {
         self.synced.send_replace(true);
     }
 
-    /// Records that the stat link was up.
     pub(crate) fn set_linked(&self) {
         self.linked.store(true, Ordering::Release);
     }
 
-    /// Records the shutdown signal.
     pub(crate) fn set_draining(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Reports whether the shutdown signal came.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Reports whether the revisions are known.
     pub(crate) fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
@@ -63,7 +58,6 @@ impl Readiness {
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Returns the status, and the reason if it is not 200.
     pub(crate) fn check(&self, now: Instant) -> (StatusCode, &'static str) {
         if self.draining.load(Ordering::Acquire) {
             (StatusCode::INTERNAL_SERVER_ERROR, "received SIGTERM from kubelet\n")

@@ -12,7 +12,7 @@ use crate::metrics::{Metrics, RevisionMetrics};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::learned_http::LearnedHttp;
 use crate::registry::observations::UnreportedObservations;
-use crate::registry::probe_inbox::InboxSender;
+use crate::registry::probe_inbox::ProbeInbox;
 use activator_core::Destination;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::AdmissionError;
@@ -43,10 +43,8 @@ pub(crate) struct Revision {
     pub(crate) number: u64,
     /// Admission and choice of a pod.
     pub(crate) throttler: Arc<Throttler>,
-    /// Statistics for the autoscaler.
     pub(crate) stats: Arc<RevisionStats>,
     pub(crate) metrics: RevisionMetrics,
-    /// Share of the memory for held requests.
     pub(crate) memory: Share,
     /// Set while the stat sink has it in the list of reporting revisions.
     pub(crate) reporting: AtomicBool,
@@ -54,13 +52,12 @@ pub(crate) struct Revision {
     gone: AtomicBool,
     live: ArcSwap<Live>,
     /// Ports of its pods, if they have several.
-    pod_ports: ArcSwapOption<BTreeMap<IpAddr, PodPorts>>,
+    pub(super) pod_ports: ArcSwapOption<BTreeMap<IpAddr, PodPorts>>,
     /// Hash of its pods' addresses, to detect another set of pods.
     pods_hash: AtomicU64,
     timeline: Mutex<Timeline>,
     pub(crate) observations: UnreportedObservations,
-    /// Inbox of the task that probes.
-    pub(super) backends: InboxSender,
+    pub(super) backends: Arc<ProbeInbox>,
     /// Responses without a pod, if configured.
     answers: ArcSwapOption<Answers>,
     /// Wakes, for these responses. They outlive the revision.
@@ -98,7 +95,6 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Reports whether the exchange has any timeout.
     pub(crate) fn limit_exchange(&self) -> bool {
         self.total.is_some() || self.response_start.is_some() || self.idle.is_some()
     }
@@ -131,7 +127,6 @@ pub(crate) fn share_number(key: &RevisionKey) -> u64 {
 }
 
 impl Revision {
-    /// Creates a revision without pods.
     pub(crate) fn new(
         spec: &Arc<Spec>,
         clock: Clock,
@@ -155,7 +150,7 @@ impl Revision {
             pods_hash: AtomicU64::new(0),
             timeline: Mutex::default(),
             observations: UnreportedObservations::default(),
-            backends: InboxSender::default(),
+            backends: Arc::default(),
             answers: ArcSwapOption::empty(),
             wakes,
             learned: LearnedHttp::default(),
@@ -207,12 +202,10 @@ impl Revision {
         }
     }
 
-    /// Returns the link of its shared limit, if it has one.
     pub(crate) fn link(&self) -> arc_swap::Guard<Option<Arc<Link>>> {
         self.link.load()
     }
 
-    /// Applies a listing of pods.
     pub(crate) fn set_pods(&self, mut listing: Listing) {
         let ports = std::mem::take(&mut listing.ports);
         if !ports.is_empty() || self.pod_ports.load().is_some() {
@@ -238,7 +231,6 @@ impl Revision {
         self.end();
     }
 
-    /// Reports whether it was deleted.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
@@ -260,19 +252,12 @@ impl Revision {
         self.backends.put(|inbox| _ = inbox.failed.insert(destination.clone()));
     }
 
-    /// Returns the responses without a pod, if configured.
     pub(crate) fn answers(&self) -> Option<Arc<Answers>> {
         self.answers.load().as_ref().cloned()
     }
 
-    /// Returns the state that a request needs.
     pub(crate) fn live(&self) -> arc_swap::Guard<Arc<Live>> {
         self.live.load()
-    }
-
-    /// Returns the ports of each pod, if pods have several.
-    pub(super) fn pod_ports(&self) -> Option<Arc<BTreeMap<IpAddr, PodPorts>>> {
-        self.pod_ports.load_full()
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
@@ -295,12 +280,10 @@ impl Revision {
         self.throttler.is_cold()
     }
 
-    /// Returns the steps of the latest wake.
     pub(crate) fn timeline(&self) -> Timeline {
         *self.timeline.lock()
     }
 
-    /// Records a step of a wake.
     pub(crate) fn record_step<T>(&self, step: impl FnOnce(&mut Timeline) -> T) -> T {
         step(&mut self.timeline.lock())
     }
@@ -339,19 +322,22 @@ impl Revision {
         }
     }
 
-    /// Returns a hash of its pods' addresses, to detect another set of pods.
     pub(crate) fn pods_hash(&self) -> u64 {
         self.pods_hash.load(Ordering::Relaxed)
     }
 
-    /// Returns the observations since the last call.
     pub(super) fn take_observations(&self) -> Option<Box<Observations>> {
         let [waited, waiting] = self.metrics.waiting();
         self.observations.take(waited, waiting, Instant::now())
     }
 }
 
-/// Observations of the pods' connections.
+impl Drop for Revision {
+    fn drop(&mut self) {
+        self.backends.put(|inbox| inbox.closed = true);
+    }
+}
+
 impl PodObserver for Revision {
     fn pod_doubted(&self, pod: SocketAddr) {
         self.throttler.mark_failed(&pod.into());
@@ -388,7 +374,6 @@ impl Live {
     }
 }
 
-/// Revisions for tests of the layers.
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::*;

@@ -25,7 +25,6 @@ enum SpeakerState {
     Client(u64),
 }
 
-/// Next step of a silent connection.
 pub(crate) enum Next<'a> {
     /// Connect it to a pod now.
     PassOn,
@@ -48,7 +47,6 @@ impl Speaker {
         }
     }
 
-    /// Reports whether the pods speak first.
     pub(crate) fn is_pod(&self) -> bool {
         *self.state.lock() == SpeakerState::Pod
     }

@@ -30,7 +30,6 @@ use tokio_util::sync::CancellationToken;
 /// Interval between two reports, as in Knative.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sender of stats.
 pub(crate) struct StatSink {
     pub(crate) link: DurableSender,
     pub(crate) pod_name: String,
@@ -101,7 +100,6 @@ impl StatSink {
         }
     }
 
-    /// Sends the signal of one revision, if it is pending.
     fn send_signal(&self, revision: &Arc<Revision>, trace: impl FnOnce() -> Option<String>) {
         if !self.link.is_connected() {
             return; // Pending until there is a connection.

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 const OWN_IP: &str = "10.0.0.1";
 
-/// Returns an empty registry.
 fn registry() -> Arc<Registry> {
     registry_with_metrics().0
 }
@@ -39,7 +38,6 @@ fn registry_with_metrics() -> (Arc<Registry>, impl Fn() -> String) {
     (registry, move || exported.encode().expect("text"))
 }
 
-/// Returns the event that a workload exists.
 fn exists(name: &str) -> Event {
     Event::Revision(Arc::new(Spec::standalone("ns", name, Backend::plain(name))))
 }
@@ -115,7 +113,7 @@ async fn a_revision_is_created_by_the_first_request_with_all_earlier_events() {
     take(&registry, [activators(&[OWN_IP, "10.0.0.2"]), exists("app"), Event::Synced].into_iter());
     let asleep = Load { in_flight: 0, queued: 0, capacity: Capacity::CLOSED };
     assert_eq!(registry.load("ns", "app"), Some(asleep));
-    assert_eq!(registry.all().len(), 1);
+    assert_eq!(registry.known().len(), 1);
     assert!(active(&registry).is_none() && !metrics().contains("app"), "{}", metrics());
 
     let revision = requested(&registry);

@@ -26,7 +26,6 @@ use tokio::time::Instant;
 /// it.
 pub(super) const UNUSED_MAX: Duration = Duration::from_secs(300);
 
-/// Data of a workload, and its active revision.
 #[derive(Default)]
 pub(super) struct Workload {
     state: Mutex<WorkloadState>,
@@ -40,7 +39,6 @@ struct WorkloadState {
     pods: Option<Box<Listing>>,
     cluster_ip: Option<Box<Destination>>,
     activators: Activators,
-    /// Its active revision.
     revision: Option<Arc<Revision>>,
     /// Time of the first check that found the revision unused; `None` after a use.
     unused: Option<Instant>,
@@ -49,7 +47,6 @@ struct WorkloadState {
 }
 
 impl Workload {
-    /// Sets the spec. Returns the former one.
     pub(super) fn set_spec(&self, spec: Arc<Spec>, parts: &Parts) -> Option<Arc<Spec>> {
         let mut state = self.state.lock();
         let former = state.spec.replace(spec.clone());
@@ -71,7 +68,6 @@ impl Workload {
         }
     }
 
-    /// Sets the pods.
     pub(super) fn set_pods(&self, listing: Listing, parts: &Parts) {
         let mut state = self.state.lock();
         state.pods = (!listing.is_empty()).then(|| Box::new(listing.clone()));
@@ -91,7 +87,6 @@ impl Workload {
         }
     }
 
-    /// Returns this activator's place among those that receive the workload's traffic.
     pub(super) fn activators(&self) -> Activators {
         self.state.lock().activators
     }
@@ -113,12 +108,10 @@ impl Workload {
         if is_accepted { state.active(parts) } else { None }
     }
 
-    /// Returns the spec.
     pub(super) fn spec(&self) -> Option<Arc<Spec>> {
         self.state.lock().spec.clone()
     }
 
-    /// Returns its revision, if there is one.
     pub(super) fn revision(&self) -> Option<Arc<Revision>> {
         self.state.lock().revision.clone()
     }
@@ -130,7 +123,6 @@ impl Workload {
         own.into_iter().flat_map(|listing| listing.all()).map(|pod| pod.address().ip()).collect()
     }
 
-    /// Reports whether nothing is known.
     pub(super) fn is_unknown(&self) -> bool {
         let state = self.state.lock();
         let has_addresses = state.pods.is_some() || state.cluster_ip.is_some();
@@ -153,7 +145,6 @@ impl Workload {
 }
 
 impl WorkloadState {
-    /// Returns the active revision, and creates it if necessary.
     fn active(&mut self, parts: &Parts) -> Option<Arc<Revision>> {
         self.unused = None;
         if let Some(revision) = &self.revision {

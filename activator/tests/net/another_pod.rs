@@ -1,6 +1,6 @@
 //! Requests whose reused connection was lost: the retry goes to another pod, if one has a free slot.
 
-use crate::frames::{HEADERS, PREFACE, SETTINGS, block, frame, read_frame};
+use crate::frames::{HEADERS, PREFACE, SETTINGS, block, frame, next_stream};
 use crate::rig::{self, Pod, Rig, listen, patient};
 use activator::discovery::{Event, Listing};
 use activator_core::breaker::Capacity;
@@ -67,28 +67,11 @@ async fn serve(mut stream: TcpStream, status: StatusCode, fates: Vec<Fate>, runs
     }
 }
 
-/// Returns the stream of the next request.
-async fn next_stream(stream: &mut TcpStream) -> io::Result<u32> {
-    loop {
-        let frame = read_frame(stream).await?;
-        if frame.kind == HEADERS {
-            return Ok(frame.stream);
-        }
-    }
-}
-
 /// Starts a pod whose first connection serves one request and is reset at the next. Later connections behave as in
 /// `then`.
-fn lost_pod(listener: TcpListener, then: Fate) -> Arc<AtomicUsize> {
-    let runs = Arc::new(AtomicUsize::new(0));
-    let count = runs.clone();
-    tokio::spawn(async move {
-        let mut fates = vec![Fate::Answered, Fate::Reset];
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(stream, LOST, std::mem::replace(&mut fates, vec![then]), count.clone()));
-        }
-    });
-    runs
+fn lost_pod(listener: TcpListener, then: Fate) -> Pod {
+    let mut fates = vec![Fate::Answered, Fate::Reset];
+    Pod::raw(listener, move |stream, runs| serve(stream, LOST, std::mem::replace(&mut fates, vec![then]), runs))
 }
 
 /// Goal: a GET that is lost on a reused connection runs once more, on another pod with a free slot, even if the first
@@ -106,22 +89,26 @@ async fn a_retry_prefers_another_pod_with_a_free_slot() {
             listeners.sort_by_key(address_of);
             let [first, second] = listeners.each_ref().map(address_of);
             let [at_first, at_second] = listeners;
-            let runs = lost_pod(at_first, then);
+            let lost = lost_pod(at_first, then);
             let (ended, running) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
             let end = ended.clone();
-            let other = Pod::on(at_second, move |_| {
-                let (end, running) = (end.clone(), running.clone());
-                async move {
-                    assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "one slot");
-                    if busy {
-                        end.notified().await;
+            let other = Pod::on(
+                at_second,
+                |_| {},
+                move |_| {
+                    let (end, running) = (end.clone(), running.clone());
+                    async move {
+                        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "one slot");
+                        if busy {
+                            end.notified().await;
+                        }
+                        running.fetch_sub(1, Ordering::SeqCst);
+                        let mut answer = http::Response::new(rig::full(""));
+                        *answer.status_mut() = OTHER;
+                        answer
                     }
-                    running.fetch_sub(1, Ordering::SeqCst);
-                    let mut answer = http::Response::new(rig::full(""));
-                    *answer.status_mut() = OTHER;
-                    answer
-                }
-            });
+                },
+            );
             let change = |backend: &mut Backend| {
                 (backend.protocol, backend.probe, backend.container_concurrency) = (protocol, Probe::default(), 1);
             };
@@ -134,7 +121,7 @@ async fn a_retry_prefers_another_pod_with_a_free_slot() {
                 rig.until(|load| load.capacity == slots).await;
             };
             // One client, so that one worker has all connections.
-            let mut client = rig.client().await;
+            let mut client = rig::http1_client(rig.address).await;
             let mut get = async || {
                 patient(client.ready()).await.expect("kept alive");
                 let request = Request::get("/").header("host", "app.ns").body(Empty::<Bytes>::new());
@@ -153,7 +140,7 @@ async fn a_retry_prefers_another_pod_with_a_free_slot() {
                 list(&[&first, &second]).await;
             }
             assert_eq!(get().await, expected, "{name}");
-            assert_eq!(runs.load(Ordering::SeqCst), runs_at_first, "{name}");
+            assert_eq!(lost.requests(), runs_at_first, "{name}");
             ended.notify_one();
             if let Some(occupying) = occupying {
                 assert_eq!(patient(occupying.join_all()).await[0].status, OTHER, "{name}");

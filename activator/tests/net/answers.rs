@@ -1,6 +1,6 @@
 //! Responses without a pod: the page and its event stream, placeholders, static responses.
 
-use crate::rig::{Pod, Rig, backend, key, patient, read_until, until};
+use crate::rig::{Pod, Rig, backend, key, read_until, until};
 use activator::discovery::{Event, Spec};
 use common::backend::Backend;
 use common_api::zeroscaler::Wake;
@@ -41,21 +41,6 @@ async fn events_of(rig: &Rig, host: &str) -> TcpStream {
     rig.send_raw(&request).await
 }
 
-/// Returns whether the autoscaler got reports of load since the last call, up to the second attestation from now.
-async fn is_load(rig: &mut Rig) -> bool {
-    let (mut attested, mut load) = (0, false);
-    while let Ok(message) = rig.stats.try_recv() {
-        load |= message.stat.is_some_and(|stat| stat.average_concurrent_requests > 0.0 || stat.request_count > 0.0);
-    }
-    while attested < 2 {
-        match patient(rig.stats.recv()).await.expect("the link stays up").stat {
-            None => attested += 1,
-            Some(stat) => load |= stat.average_concurrent_requests > 0.0 || stat.request_count > 0.0,
-        }
-    }
-    load
-}
-
 /// Goal: a browser gets a page at once, which wakes the workload, and later the workload's response. Other clients wait
 /// for the workload's response.
 #[tokio::test]
@@ -71,7 +56,7 @@ async fn a_browser_gets_the_page_until_the_workload_is_awake() {
     let mut stream = events(&rig).await;
     let begun = read_until(&mut stream, "event: waking\ndata: ").await;
     assert!(begun.contains("text/event-stream") && begun.contains("no-store"), "{begun}");
-    assert!(is_load(&mut rig).await, "an open page is load");
+    assert!(rig.is_load().await, "an open page is load");
     let program = Request::get("/").header("host", "app.ns").header("accept", "application/json");
     let (answer, pod) = tokio::join!(rig.send(program), async {
         rig.until(|load| load.queued == 1).await;
@@ -85,10 +70,10 @@ async fn a_browser_gets_the_page_until_the_workload_is_awake() {
     let mut more = events(&rig).await;
     read_until(&mut more, "event: ready\n").await;
     until(|| rig.activator.held() == (0, 0)).await;
-    while is_load(&mut rig).await {} // Earlier load.
+    while rig.is_load().await {} // Earlier load.
     let mut more = events(&rig).await;
     read_until(&mut more, "event: ready\n").await;
-    assert!(!is_load(&mut rig).await, "no load");
+    assert!(!rig.is_load().await, "no load");
 
     // The next page names the typical duration.
     rig.pods(&[]).await;
@@ -108,7 +93,7 @@ async fn no_response_claims_that_a_paused_workload_wakes() {
     let page = rig.send(browser("/")).await;
     assert_eq!((page.status.as_u16(), page.header("x-zeroscale-reason")), (503, "page-paused"));
     assert!(page.body.contains("app is paused") && page.body.contains("data-zeroscale=\"paused\""), "{page:?}");
-    assert!(!is_load(&mut rig).await, "the page is no load");
+    assert!(!rig.is_load().await, "the page is no load");
     let program = rig.get("app.ns", "/").await;
     assert_eq!((program.status.as_u16(), program.header("x-zeroscale-reason")), (503, "paused"));
 
@@ -118,9 +103,10 @@ async fn no_response_claims_that_a_paused_workload_wakes() {
     assert_eq!((program.status.as_u16(), program.body.as_str()), (202, "soon"));
 }
 
-/// Goal: a page's event stream reports that pods fail. Streams are bounded: those beyond the workload's share are
-/// rejected with a reason, and closed streams free their share. The page itself is always available, and a stream of
-/// another workload replaces the youngest.
+/// Goal: a page's event stream reports that pods fail, and ends with its workload: a stream that stayed would count as
+/// load of the next workload of that name. Streams are bounded: those beyond the workload's share are rejected with a
+/// reason, and closed streams free their share. The page itself is always available, and a stream of another workload
+/// replaces the youngest.
 #[tokio::test]
 async fn event_streams_are_bounded_and_end_when_pods_fail() {
     let rig = Rig::start_with(|options| options.memory_limit = Some(2 * STREAMS * STREAM)).await;
@@ -139,7 +125,8 @@ async fn event_streams_are_bounded_and_end_when_pods_fail() {
     read_until(&mut other, "event: waking").await;
     until(|| rig.activator.held().0 == STREAMS).await;
     read_until(&mut open.pop().expect("the youngest"), "0\r\n\r\n").await;
-    drop(other);
+    rig.emit(Event::Deleted(key("other"))).await;
+    read_until(&mut other, "0\r\n\r\n").await;
     until(|| rig.activator.held().0 == STREAMS - 1).await;
     assert_eq!(rig.send(browser("/")).await.header("x-zeroscale-reason"), "page");
     assert_eq!(rig.activator.held(), (STREAMS - 1, (STREAMS - 1) * STREAM));
@@ -153,30 +140,31 @@ async fn event_streams_are_bounded_and_end_when_pods_fail() {
     until(|| rig.activator.held() == (0, 0)).await;
 }
 
-/// A stream that stayed would count as load of the next workload of that name.
+/// Goal: if pods fail, a browser gets the page even if its request was already on the way to a pod that vanished. A
+/// request that is no load does not wait for a pod that nothing wakes, even if its own pod has just vanished.
 #[tokio::test]
-async fn an_event_stream_ends_when_its_workload_is_deleted() {
-    let rig = Rig::start().await;
-    workload(&rig, "page: {}", |_| {}).await;
-    let mut stream = events(&rig).await;
-    read_until(&mut stream, "event: waking").await;
-    rig.emit(Event::Deleted(key("app"))).await;
-    read_until(&mut stream, "0\r\n\r\n").await;
-    until(|| rig.activator.held() == (0, 0)).await;
-}
+async fn requests_whose_pod_vanished_get_their_responses_without_a_pod() {
+    let mut rig = Rig::start().await;
+    let wake = "page: {}\nstatic: [{match: {paths: [/healthz]}, response: {body: fine}}]";
+    workload(&rig, wake, |_| {}).await;
+    let pod = rig.only_pod(Pod::start(|_| std::future::pending()).await).await;
+    rig.until_open().await;
+    let (answer, ()) = tokio::join!(rig.get("app.ns", "/healthz"), async {
+        until(|| pod.requests() == 1).await;
+        pod.kill().await;
+    });
+    assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "fine"));
+    assert_eq!(answer.header("x-zeroscale-reason"), "static");
+    rig.until(|load| load.queued == 0 && load.in_flight == 0).await;
+    assert!(!rig.is_load().await);
 
-/// Goal: if pods fail, a browser gets the page even if its request was already on the way to a pod that vanished.
-#[tokio::test]
-async fn a_browser_whose_pod_failed_gets_the_page() {
-    let rig = Rig::start().await;
-    workload(&rig, "page: {}", |_| {}).await;
     let pod = rig.only_pod(Pod::start(|_| std::future::pending()).await).await;
     rig.until_open().await;
     let (page, ()) = tokio::join!(rig.send(browser("/")), async {
         until(|| pod.requests() == 1).await;
         pod.kill().await;
         rig.until(|load| load.queued == 1).await;
-        workload(&rig, "page: {}", |backend| backend.failing = Some("CrashLoopBackOff: exit 1".into())).await;
+        workload(&rig, wake, |backend| backend.failing = Some("CrashLoopBackOff: exit 1".into())).await;
     });
     assert_eq!((page.status.as_u16(), page.header("x-zeroscale-reason")), (503, "page"), "{page:?}");
     read_until(&mut events(&rig).await, "event: failed\n").await;
@@ -195,51 +183,14 @@ async fn static_responses_wake_nothing() {
     let head = rig.send(Request::head("/healthz").header("host", "app.ns")).await;
     assert_eq!((head.status.as_u16(), head.header("content-length"), head.body.as_str()), (200, "4", ""));
     assert_eq!(rig.get("app.ns", "/live").await.status.as_u16(), 204);
-    assert!(!is_load(&mut rig).await, "asleep");
+    assert!(!rig.is_load().await, "asleep");
 
     let pod = rig.only_pod(Pod::saying("the pod").await).await;
     rig.until_open().await;
     assert_eq!(rig.get("app.ns", "/healthz").await.body, "the pod");
     assert_eq!(rig.get("app.ns", "/robots.txt").await.body, "Disallow: /");
     assert_eq!(pod.requests(), 1);
-    assert!(!is_load(&mut rig).await, "awake, forwarded");
+    assert!(!rig.is_load().await, "awake, forwarded");
     assert_eq!(rig.get("app.ns", "/live").await.body, "the pod");
-    assert!(is_load(&mut rig).await, "keepsAwake");
-}
-
-/// Goal: a request that is no load does not wait for a pod that nothing wakes, even if its own pod has just vanished.
-#[tokio::test]
-async fn a_health_check_whose_pod_vanished_gets_the_static_response() {
-    let mut rig = Rig::start().await;
-    workload(&rig, "static: [{match: {paths: [/healthz]}, response: {body: fine}}]", |_| {}).await;
-    let pod = rig.only_pod(Pod::start(|_| std::future::pending()).await).await;
-    rig.until_open().await;
-    let (answer, ()) = tokio::join!(rig.get("app.ns", "/healthz"), async {
-        until(|| pod.requests() == 1).await;
-        pod.kill().await;
-    });
-    assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "fine"));
-    assert_eq!(answer.header("x-zeroscale-reason"), "static");
-    rig.until(|load| load.queued == 0 && load.in_flight == 0).await;
-    assert!(!is_load(&mut rig).await);
-}
-
-/// Goal: a placeholder is sent at once, with the body of a POST unread, and the workload wakes.
-#[tokio::test]
-async fn a_placeholder_is_sent_at_once_and_wakes_the_workload() {
-    let mut rig = Rig::start().await;
-    let wake = "placeholder: {match: {paths: [/jobs/*]}, response: {status: 202, body: '{}', \
-                headers: [{name: Content-Type, value: application/json}]}}";
-    workload(&rig, wake, |_| {}).await;
-    let mut raw = rig.send_raw("POST /jobs/1 HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 3\r\n\r\nabc").await;
-    let answer = read_until(&mut raw, "{}").await;
-    assert!(answer.starts_with("HTTP/1.1 202 ") && answer.contains("application/json"), "{answer}");
-    assert!(is_load(&mut rig).await, "it wakes");
-    let (held, _pod) = tokio::join!(rig.get("app.ns", "/other"), async {
-        rig.until(|load| load.queued == 1).await;
-        rig.only_pod(Pod::saying("awake").await).await
-    });
-    assert_eq!(held.body, "awake");
-    assert_eq!(rig.get("app.ns", "/jobs/1").await.body, "awake");
-    rig.emit(Event::Deleted(key("app"))).await;
+    assert!(rig.is_load().await, "keepsAwake");
 }

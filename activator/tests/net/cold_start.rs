@@ -1,11 +1,9 @@
-//! Requests for a revision without pods: held, signalled, released, and never lost.
+//! Requests for a revision without pods: held, signalled, released, and never lost. Also requests to an activator that
+//! has just started and has not received the first lists.
 
 use crate::rig::{self, Pod, Rig, key, patient};
-use activator::discovery::{Event, Spec};
-use common::stat::Stat;
-use common_runtime::environment::Mode;
+use activator::discovery::Event;
 use common_runtime::resolve::Dns;
-use futures::StreamExt;
 use http::{Request, StatusCode};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,62 +32,21 @@ async fn a_held_request_is_released_by_the_first_pod() {
     assert!(cold.signalled.is_some_and(|signalled| signalled >= cold.received), "{cold:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_hundred_held_requests_are_all_answered() {
-    let rig = Arc::new(Rig::with_revision(|_| {}).await);
-    let mut held = rig.get_many("/", 500);
-    rig.until(|load| load.queued == 500).await;
-    let pod = rig.only_pod(Pod::saying("awake").await).await;
-    while let Some(answer) = patient(held.join_next()).await {
-        assert_eq!(answer.expect("no panic").status, StatusCode::OK);
-    }
-    assert_eq!(pod.requests(), 500);
-    rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
-}
-
-#[tokio::test]
-async fn a_disconnected_client_is_no_longer_reported_as_load() {
-    let mut rig = Rig::with_revision(|_| {}).await;
-    let client = rig.send_raw(rig::GET).await;
-    rig.until(|load| load.queued == 1).await;
-    rig::reset(client);
-    rig.until(|load| load.queued == 0).await;
-
-    // The reported concurrency falls to zero.
-    let is_zero = |stat: Stat| stat.average_concurrent_requests == 0.0 && stat.request_count == 0.0;
-    while !rig.next_stat().await.stat.is_some_and(is_zero) {}
-}
-
 /// Method: the autoscaler's port opens only after the request is held.
 #[tokio::test]
 async fn a_signal_that_could_not_be_sent_is_sent_on_connect() {
     let address = rig::own_address(); // Nothing listens there yet.
-    let (events, receiver) = tokio::sync::mpsc::channel(8);
-    let mut options = activator::Options::new("a", [127, 0, 0, 1].into(), Mode::Standalone);
-    (options.http1, options.h2c) = (rig::free(), rig::free());
-    options.stat_url = format!("ws://{address}");
-    let activator = activator::start(options, receiver, Arc::new(Dns), activator::Configs::default());
-    let activator = activator.await.expect("free ports");
-    let spec = Spec::standalone("ns", "app", rig::backend("app"));
-    for event in [Event::Synced, Event::Revision(Arc::new(spec))] {
-        events.send(event).await.expect("listens");
-    }
-    rig::until(|| activator.load(&key("app")).is_some()).await;
-    let _client = rig::connect_and_write(activator.http1, rig::GET).await;
-    rig::until(|| activator.load(&key("app")).is_some_and(|load| load.queued == 1)).await;
+    let mut rig = start_unsynced(|options| options.stat_url = format!("ws://{address}")).await;
+    rig.emit(Event::Synced).await;
+    rig.revision(|_| {}).await;
+    let _client = rig.send_raw(rig::GET).await;
+    rig.until(|load| load.queued == 1).await;
 
     let listener = tokio::net::TcpListener::bind(address).await.expect("still free");
-    let (stream, _) = patient(listener.accept()).await.expect("it dials again");
-    let mut socket = tokio_tungstenite::accept_async(stream).await.expect("a handshake");
-    let stat = loop {
-        let message = patient(socket.next()).await.expect("open").expect("readable");
-        if message.is_binary() {
-            let frame = common::wire::decode(&message.into_data()).expect("a frame");
-            if let Some(stat) = frame.messages.into_iter().find_map(|message| message.stat) {
-                break stat;
-            }
-        }
-    };
+    let (sender, stats) = tokio::sync::mpsc::unbounded_channel();
+    let _autoscaler = Pod::raw(listener, move |stream, _| rig::receive_stats(stream, sender.clone()));
+    rig.stats = stats;
+    let stat = rig.next_stat().await.stat.expect("a stat");
     assert!(stat.average_concurrent_requests > 0.0, "{stat:?}");
 }
 
@@ -109,4 +66,28 @@ async fn a_reset_of_a_held_stream_leaves_other_streams_held() {
     let _pod = rig.only_pod(Pod::saying("awake").await).await;
     let answer = patient(staying).await.expect("no panic").expect("an answer");
     assert_eq!(answer.status(), StatusCode::OK);
+}
+
+const REQUEST: &str = "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n\r\n";
+
+async fn start_unsynced(change: impl FnOnce(&mut activator::Options)) -> Rig {
+    Rig::start_unsynced(change, activator::Configs::default(), Arc::new(Dns)).await
+}
+
+/// Goal: a request is refused if the lists do not come in time. Method: when a probe before the request on the same
+/// connection has a response, the request has been read, too.
+#[tokio::test]
+async fn a_request_before_the_first_lists_waits_for_them() {
+    let rig = start_unsynced(|_| {}).await;
+    let answer = rig::read_to_end(&mut rig.send_raw(REQUEST).await).await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("x-zeroscale-reason: not-synced"), "{answer}");
+
+    let probe = "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1.34\r\n\r\n";
+    let mut client = rig.send_raw(&format!("{probe}{REQUEST}")).await;
+    rig::read_until(&mut client, "list of revisions yet\n").await;
+    rig.revision(|_| {}).await;
+    let _pod = rig.only_pod(Pod::saying("served").await).await;
+    rig.emit(Event::Synced).await;
+    let answer = rig::read_to_end(&mut client).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("served"), "{answer}");
 }

@@ -1,12 +1,11 @@
 //! Clients that take all connections, at the port of one workload or at the shared port: others are still served.
 
-use crate::frames::{END_HEADERS, END_STREAM, HEADERS, block, frame};
-use crate::hostile::{Frames, GET};
-use crate::ports::{FIRST, id, ledger, port};
-use crate::rig::{self, Pod, Rig, backend, key, own_address, patient, read_to_end, write};
+use crate::ports::{FIRST, held_number, id, ledger, port, spec};
+use crate::rig::{self, Pod, Rig, key, own_address, patient, read_to_end, write};
 use activator::discovery::{Event, Spec};
-use common::ports::NumberState;
 use common_api::zeroscaler::PortProtocol;
+use http::Request;
+use http_body_util::Empty;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,12 +53,10 @@ async fn start_rig() -> (Rig, IpAddr, Pod) {
         ("app", vec![port(&tcp, PortProtocol::Tcp), port(&auto, PortProtocol::Auto)]),
         ("other", vec![port(&http, PortProtocol::Auto)]),
     ] {
-        let uid = format!("u-{name}").into();
-        let spec = Spec { uid, ports: ports.into(), ..Spec::standalone("ns", name, backend(name)) };
-        rig.emit(Event::Revision(Arc::new(spec))).await;
+        rig.emit(Event::Revision(Arc::new(Spec { ports: ports.into(), ..spec(name, &[]) }))).await;
     }
     let lines = [(TCP, "app", tcp), (AUTO, "app", auto), (OTHER, "other", http)];
-    ledger(&rig, &lines.map(|(number, name, id)| (number, name, id, NumberState::Held))).await;
+    ledger(&rig, &lines.map(|(number, name, id)| held_number(number, name, id))).await;
     let pod = Pod::saying("hello").await;
     rig.pods_of("other", &[pod.address]).await;
     rig::until(|| rig.activator.load(&key("other")).is_some_and(|load| load.capacity.permits() > 0)).await;
@@ -121,14 +118,39 @@ async fn other_workloads_are_served_while_one_client_takes_all_connections() {
     }
 }
 
-/// Goal: an HTTP/2 connection with more requests than there may be connections gives way like many connections.
+/// Goal: if clients have all connections, probes of every kind get responses, over both protocols, and an ordinary
+/// request gets an error with the reason. As soon as a connection is free, requests are served.
 #[tokio::test]
-async fn streams_of_one_connection_are_limited_like_connections() {
-    let (rig, ip, _pod) = start_rig().await;
-    let mut greedy = Frames::open(&rig).await;
-    let get = |n: u32| frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &block(&GET));
-    greedy.send(&(0..200).flat_map(get).collect::<Vec<u8>>()).await;
-    rig.until(|load| load.queued > ROOM as u32).await;
-    assert_eq!(others(&rig, ip, Ipv4Addr::LOCALHOST, 50).await.len(), 50);
-    rig.until(|load| load.queued < 2 * ROOM as u32).await;
+async fn without_free_connections_only_probes_are_served() {
+    const KUBELET: &str = "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1.34\r\n\r\n";
+    const AUTOSCALER: &str = "GET /healthz HTTP/1.1\r\nhost: app.ns\r\nk-network-probe: activator\r\n\r\n";
+    let rig = Rig::with_options(|options| options.clients.bounds.connections = 4, |_| {}).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(rig.send_raw(rig::GET).await);
+    }
+    rig.until(|load| load.queued == 4).await;
+    let ask = async |request: &str| read_to_end(&mut rig.send_raw(request).await).await;
+    for _ in 0..200 {
+        for (probe, end) in [(KUBELET, "\r\n\r\n"), (AUTOSCALER, "\r\n\r\nactivator")] {
+            let answer = ask(probe).await;
+            assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(end), "{answer}");
+        }
+    }
+    let mut probe = rig::http2_client(rig.address).await;
+    let request = Request::get("http://app.ns/healthz").header("k-network-probe", "activator");
+    let request = request.body(Empty::<bytes::Bytes>::new()).expect("a request");
+    assert_eq!(rig::FullResponse::receive(probe.send_request(request)).await.body, "activator");
+    rig::until(|| probe.is_closed()).await;
+
+    let refused = ask(rig::GET).await;
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(refused.contains("\r\nx-zeroscale-reason: max-connections\r\n"), "{refused}");
+    assert!(refused.contains("4 connections"), "the bound is named: {refused}");
+    rig.until(|load| load.queued == 4).await;
+    drop(held);
+    let _pod = rig.only_pod(Pod::saying("hello").await).await;
+    rig.until(|load| load.queued == 0).await;
+    let last = rig::GET.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
+    rig::until_async(async || ask(&last).await.ends_with("hello")).await;
 }

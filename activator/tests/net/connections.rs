@@ -1,15 +1,13 @@
 //! Ports of workloads: connections that are passed on as bytes, from the sleeping workload to the last byte.
 
-use crate::ports::{FIRST, id, ledger, port};
+use crate::ports::{app_with, id, port};
 use crate::rig::{
-    PATIENCE, Pod, Rig, backend, connect, connect_and_write, key, listen, own_address, patient, read_to_end,
-    read_until, reset, until, write,
+    PATIENCE, Pod, Rig, connect, connect_and_write, key, listen, patient, read_to_end, read_until, reset, until, write,
 };
 use crate::silence::silence;
-use activator::discovery::{Event, Port, Spec};
+use activator::discovery::Port;
 use activator_core::breaker::Capacity;
 use common::backend::{Backend, Probe, ProbeKind};
-use common::ports::NumberState;
 use common::stat::Observations;
 use common_api::zeroscaler::PortProtocol;
 use std::io::ErrorKind;
@@ -28,19 +26,8 @@ fn auto() -> Port {
     Port { protocol: PortProtocol::Auto, ..tcp() }
 }
 
-/// Starts an activator that knows `ns/app` with these ports, modified by `change`. Also returns their addresses.
 async fn app<const N: usize>(ports: [Port; N], change: impl FnOnce(&mut Backend)) -> (Rig, [SocketAddr; N]) {
-    let ip = own_address().ip();
-    let rig = Rig::start_with(|options| options.http1 = SocketAddr::new(ip, 0)).await;
-    let numbers: [u16; N] = std::array::from_fn(|n| FIRST + n as u16);
-    let lines: Vec<_> =
-        numbers.iter().zip(&ports).map(|(n, port)| (*n, "app", port.id.clone(), NumberState::Held)).collect();
-    let mut backend = backend("app");
-    change(&mut backend);
-    let spec = Spec { uid: "u-app".into(), ports: ports.to_vec().into(), ..Spec::standalone("ns", "app", backend) };
-    rig.emit(Event::Revision(Arc::new(spec))).await;
-    ledger(&rig, &lines).await;
-    (rig, numbers.map(|number| SocketAddr::new(ip, number)))
+    app_with(|_| {}, ports, change).await
 }
 
 /// Connects, writes `text` and reads until `end`.
@@ -50,60 +37,28 @@ async fn exchange(address: SocketAddr, text: &str, end: &str) -> (TcpStream, Str
     (client, answer)
 }
 
-/// Pod without HTTP. Connections that end without a byte are probes.
-struct Program {
-    address: SocketAddr,
-    /// Number of clients that it serves now; `served` also counts the earlier ones.
-    serving: Arc<AtomicUsize>,
-    served: Arc<AtomicUsize>,
-    accepting: tokio::task::JoinHandle<()>,
+/// Starts a pod without HTTP that sends `greeting` to each client, and responds to each piece with its name and the
+/// piece. Its requests are clients: connections that end without a byte are probes.
+async fn program(name: &'static str, greeting: &'static str) -> Pod {
+    program_on(listen().await, name, greeting)
 }
 
-impl Program {
-    /// Starts a program that sends `greeting` to each client, and responds to each piece with its name and the piece.
-    async fn start(name: &'static str, greeting: &'static str) -> Self {
-        Self::on(listen().await, name, greeting)
-    }
-
-    fn on(listener: TcpListener, name: &'static str, greeting: &'static str) -> Self {
-        let address = listener.local_addr().expect("bound");
-        let (serving, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let counts = (serving.clone(), served.clone());
-        let accepting = tokio::spawn(async move {
-            let mut clients = tokio::task::JoinSet::new(); // Dropped with the pod: connections break.
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let (serving, served) = counts.clone();
-                clients.spawn(async move {
-                    let mut piece = vec![0; 4096];
-                    stream.write_all(greeting.as_bytes()).await?;
-                    let mut is_client = false;
-                    loop {
-                        let read = stream.read(&mut piece).await?;
-                        if !is_client && read > 0 {
-                            is_client = true;
-                            served.fetch_add(1, Ordering::SeqCst);
-                            serving.fetch_add(1, Ordering::SeqCst);
-                        }
-                        if read == 0 {
-                            serving.fetch_sub(usize::from(is_client), Ordering::SeqCst);
-                            return std::io::Result::Ok(());
-                        }
-                        stream.write_all(name.as_bytes()).await?;
-                        stream.write_all(&piece[..read]).await?;
-                    }
-                });
+fn program_on(listener: TcpListener, name: &'static str, greeting: &'static str) -> Pod {
+    Pod::raw(listener, move |mut stream, clients| async move {
+        let mut piece = vec![0; 4096];
+        stream.write_all(greeting.as_bytes()).await?;
+        let mut is_client = false;
+        loop {
+            let read = stream.read(&mut piece).await?;
+            if read == 0 {
+                return std::io::Result::Ok(());
             }
-        });
-        Self { address, serving, served, accepting }
-    }
-
-    fn serving(&self) -> usize {
-        self.serving.load(Ordering::SeqCst)
-    }
-
-    fn served(&self) -> usize {
-        self.served.load(Ordering::SeqCst)
-    }
+            clients.fetch_add(usize::from(!is_client), Ordering::SeqCst);
+            is_client = true;
+            stream.write_all(name.as_bytes()).await?;
+            stream.write_all(&piece[..read]).await?;
+        }
+    })
 }
 
 async fn assert_reset(client: &mut TcpStream) {
@@ -125,7 +80,7 @@ async fn a_client_that_speaks_first_wakes_its_workload() {
         let stat = message.stat.expect("a stat");
         assert_eq!((stat.average_concurrent_requests, stat.request_count), (1.0, 1.0));
         rig.until(|load| load.queued == 1).await;
-        let pod = Program::start("N", "").await;
+        let pod = program("N", "").await;
         rig.pods(&[pod.address]).await;
         let mut answer = [0; 9];
         patient(client.read_exact(&mut answer)).await.expect("open");
@@ -154,55 +109,25 @@ async fn a_client_that_waits_for_a_greeting_wakes_its_workload() {
         counts.extend(patient(rig.stats.recv()).await.expect("the link stays up").stat.map(|stat| stat.request_count));
     }
     assert_eq!(counts, [1.0, 0.0], "only one client counts");
-    let pod = Program::start("", "5.7.44-log\n").await;
+    let pod = program("", "5.7.44-log\n").await;
     rig.pods(&[pod.address]).await;
     assert_eq!(read_until(&mut client, "\n").await, "5.7.44-log\n");
-}
-
-/// Goal: bytes that a lenient server could take for HTTP, but we do not, are refused, and none of them reaches a pod.
-#[tokio::test]
-async fn an_auto_port_refuses_malformed_http() {
-    let (rig, [address]) = app([auto()], |_| {}).await;
-    let pod = Program::start("", "").await;
-    rig.pods(&[pod.address]).await;
-    let lines: [&[u8]; 11] = [
-        b"GET\x0b/\x0bHTTP/1.1",
-        b"GET\x0c/\x0cHTTP/1.1",
-        b"GET\r/\rHTTP/1.1",
-        b"GET\x1c/\x1fHTTP/1.1",
-        b"GET\x85/\x85HTTP/1.1",
-        b"GET\xa0/\xa0HTTP/1.1",
-        b"GET\xc2\xa0/\xc2\x85HTTP/1.1",
-        b" GET / HTTP/1.1",
-        b"GET /\xa0HTTP/1.1",
-        b"GET /?\x01 HTTP/1.1",
-        b"GET /",
-    ];
-    for line in lines {
-        let mut client = connect(address).await;
-        let fields: &[u8] = b"\r\nhost: a\r\nx-forwarded-for: 10.0.0.1\r\n\r\n";
-        patient(client.write_all(&[line, fields].concat())).await.expect("open");
-        let answer = read_to_end(&mut client).await;
-        assert_eq!(answer.get(8..13), Some(" 400 "), "{}: {answer}", line.escape_ascii());
-    }
-    assert_eq!(pod.served(), 0);
 }
 
 /// Goal: a pod that refuses a connection is taken out of use, and no client is affected, because nothing was sent.
 #[tokio::test]
 async fn a_connection_that_is_refused_goes_to_the_next_pod() {
     let (rig, [address]) = app([tcp()], |_| {}).await;
-    let (leaving, staying) = (Program::start("leaving", "").await, Program::start("staying", "").await);
+    let (leaving, staying) = (program("leaving", "").await, program("staying", "").await);
     rig.pods(&[leaving.address, staying.address]).await;
     // Until both have passed their probes and are used.
     patient(async {
-        while leaving.served() == 0 || staying.served() == 0 {
+        while leaving.requests() == 0 || staying.requests() == 0 {
             exchange(address, "?", "?").await;
         }
     })
     .await;
-    leaving.accepting.abort();
-    let _ = leaving.accepting.await;
+    leaving.kill().await;
     for _ in 0..4 {
         assert_eq!(exchange(address, "?", "?").await.1, "staying?");
     }
@@ -212,7 +137,7 @@ async fn a_connection_that_is_refused_goes_to_the_next_pod() {
 #[tokio::test]
 async fn a_hard_limit_limits_connections_per_pod() {
     let (rig, [address]) = app([tcp()], |backend| backend.container_concurrency = 1).await;
-    let pods = [Program::start("", "").await, Program::start("", "").await];
+    let pods = [program("1", "").await, program("2", "").await];
     rig.pods(&pods.each_ref().map(|pod| pod.address)).await;
     let mut served = Vec::new();
     for _ in 0..2 {
@@ -220,49 +145,36 @@ async fn a_hard_limit_limits_connections_per_pod() {
     }
     let mut waiting = connect_and_write(address, "b").await;
     rig.until(|load| load.in_flight == 2 && load.queued == 1).await;
-    assert_eq!(pods.each_ref().map(Program::serving), [1, 1]);
-    drop(served.pop());
-    read_until(&mut waiting, "b").await;
-    until(|| pods.iter().map(Program::serving).sum::<usize>() == 2).await;
-    assert_eq!(pods.each_ref().map(Program::serving), [1, 1]);
+    let (leaving, from_its_pod) = served.pop().expect("two");
+    assert_ne!(served[0].1, from_its_pod, "one on each pod");
+    drop(leaving);
+    assert_eq!(read_until(&mut waiting, "b").await, from_its_pod.replace('a', "b"), "on the free pod");
     drop((served, waiting));
     rig.until(|load| load.in_flight == 0).await;
 }
 
+/// Goal: beyond `maxHeld`, and after the timeout, a held connection is reset. If its client disconnects, its slot and
+/// memory are freed. A connection that has a pod outlives the timeout.
 #[tokio::test]
-async fn a_held_connection_whose_client_disconnects_frees_its_slot_and_memory() {
-    let (rig, [address]) = app([tcp()], |_| {}).await;
-    let client = connect_and_write(address, "query").await;
-    rig.until(|load| load.queued == 1).await;
-    until(|| rig.activator.held().0 == 1).await;
-    reset(client);
-    rig.until(|load| load.queued == 0 && load.in_flight == 0).await;
-    until(|| rig.activator.held() == (0, 0)).await;
-}
-
-/// Goal: beyond `maxHeld`, and after the timeout, a connection is reset.
-#[tokio::test]
-async fn a_connection_beyond_a_bound_is_reset() {
-    let (rig, [address]) = app([tcp()], |backend| {
-        backend.max_held = 1;
-        backend.wake_timeout_ms = 1_000;
-    })
-    .await;
+async fn a_connection_is_bounded_while_it_is_held() {
+    let (rig, [address]) = app([tcp()], |backend| (backend.max_held, backend.wake_timeout_ms) = (1, 2_000)).await;
     let start = tokio::time::Instant::now();
     let mut first = connect_and_write(address, "1").await;
     rig.until(|load| load.queued == 1).await;
+    until(|| rig.activator.held().0 == 1).await;
     let mut second = connect_and_write(address, "2").await;
     assert_reset(&mut second).await;
     assert_reset(&mut first).await;
-    assert!(start.elapsed() >= Duration::from_secs(1));
+    assert!(start.elapsed() >= Duration::from_secs(2));
     rig.until(|load| load.queued == 0).await;
-}
 
-#[tokio::test]
-async fn a_relayed_connection_outlives_the_timeout() {
-    let (rig, [address]) = app([tcp()], |backend| backend.wake_timeout_ms = 2_000).await;
-    let pod = Program::start("", "").await;
-    rig.pods(&[pod.address]).await;
+    let client = connect_and_write(address, "query").await;
+    rig.until(|load| load.queued == 1).await;
+    reset(client);
+    rig.until(|load| load.queued == 0 && load.in_flight == 0).await;
+    until(|| rig.activator.held() == (0, 0)).await;
+
+    let _pod = rig.only_pod(program("", "").await).await;
     rig.until_open().await;
     let (mut client, _) = exchange(address, "a", "a").await;
     tokio::time::sleep(Duration::from_millis(2_500)).await; // Longer than the timeout.
@@ -274,7 +186,7 @@ async fn a_relayed_connection_outlives_the_timeout() {
 /// and the pod stays in use.
 #[tokio::test]
 async fn a_connection_waits_until_its_pod_port_listens() {
-    let own = Program::start("", "").await;
+    let own = program("", "").await;
     let late = listen().await.local_addr().expect("bound"); // Free again.
     let elsewhere = Port { id: id("late", 80), pod_port: Some(late.port()), ..tcp() };
     let probe = Probe { port: Some(own.address.port()), ..ProbeKind::Tcp.into() };
@@ -284,7 +196,7 @@ async fn a_connection_waits_until_its_pod_port_listens() {
     let mut client = connect_and_write(second, "query").await;
     rig.until(|load| load.in_flight == 1).await;
     let _sibling = exchange(first, "a", "a").await;
-    let _late = Program::on(TcpListener::bind(late).await.expect("still free"), "late ", "");
+    let _late = program_on(TcpListener::bind(late).await.expect("still free"), "late ", "");
     assert_eq!(read_until(&mut client, "query").await, "late query");
 }
 
@@ -293,7 +205,7 @@ async fn a_connection_waits_until_its_pod_port_listens() {
 /// port, which would see one more probe if the pod had been taken out of use.
 #[tokio::test]
 async fn a_blocked_pod_port_does_not_take_the_pod_out_of_use() {
-    let own = Program::start("", "").await;
+    let own = program("", "").await;
     let blocked = std::net::TcpListener::bind((own.address.ip(), 0)).expect("a free port");
     silence(&blocked);
     let probed = listen().await;
@@ -365,7 +277,7 @@ async fn a_port_whose_pod_speaks_first_is_learned() {
     assert!(waits.is_err() && rig.activator.load(&key("app")).is_none_or(|load| load.queued == 0));
     drop(silent);
     reported(&mut rig, |observed| observed.silent == [7000]).await;
-    let pod = Program::start("", "greeting").await;
+    let pod = program("", "greeting").await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
     let mut first = connect(address).await;

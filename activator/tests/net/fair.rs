@@ -3,10 +3,7 @@
 
 use crate::rig::{Pod, Rig, ask, backend, full, key, own_address, until};
 use activator::discovery::{Activators, Event, Spec};
-use activator_core::Destination;
 use activator_core::holders::shards::holders;
-use activator_core::own_index::own_index;
-use activator_core::throttler::assign;
 use common::backend::Backend;
 use http::{Request, Response};
 use std::net::SocketAddr;
@@ -99,31 +96,6 @@ async fn load(at: SocketAddr, every: Duration, count: u32) {
     futures::future::join_all(requests).await;
 }
 
-/// Goal: under a load that five pods can take, requests at both activators succeed, pods have similar shares, and none
-/// runs two requests at once. Method: the load is on one activator and exceeds its part of the pods (two pods run 40 a
-/// second).
-#[tokio::test]
-async fn two_activators_share_pods_evenly_within_the_limit() {
-    let (a, b) = (own_address(), own_address());
-    let rigs = [activator(a).await, activator(b).await];
-    let pods = Counting::start_many(5).await;
-    for rig in &rigs {
-        list(rig, &[a, b]).await;
-        serve(rig, 1, &pods).await;
-    }
-    for rig in &rigs {
-        until(|| rig.activator.shares_pods()).await;
-    }
-    // Until pods that were listed before are granted.
-    load(a, Duration::from_millis(1), 1).await;
-    load(b, Duration::from_millis(1), 1).await;
-    let (few, many) = (Duration::from_millis(100), Duration::from_millis(20));
-    tokio::join!(load(a, few, 40), load(b, many, 200));
-    let served: Vec<usize> = pods.iter().map(|counting| counting.pod.requests()).collect();
-    assert!(served.iter().all(|n| (20..=100).contains(n)), "{served:?}");
-    assert_limit_of_one(&pods);
-}
-
 /// Returns two addresses; the activator at the first one holds `ns/app`.
 pub(crate) fn holder_first() -> [SocketAddr; 2] {
     let mut all = [own_address(), own_address()];
@@ -195,43 +167,4 @@ async fn a_second_activator_starts_and_stops_under_load() {
     };
     tokio::join!(load(a, Duration::from_millis(40), 150), coming);
     assert_limit_of_one(&pods);
-}
-
-/// Goal: beside an activator without sessions, pods are divided as in Knative, even by an activator of ours that has
-/// not dialled it. After it has gone, the pods are shared.
-#[tokio::test]
-async fn beside_an_activator_of_knative_pods_are_divided() {
-    let (a, b, knative) = (own_address(), own_address(), own_address());
-    let foreign = Pod::on(tokio::net::TcpListener::bind(knative).await.expect("no other test has it"), |_| async {
-        let mut response = Response::new(full("revision not found"));
-        *response.status_mut() = http::StatusCode::NOT_FOUND;
-        response
-    });
-    let (first, second) = (activator(a).await, activator(b).await);
-    list(&first, &[a, b, knative]).await;
-    list(&second, &[a, b, knative]).await;
-    let pods = Counting::start_many(6).await;
-    let addresses: Vec<String> = [a, b, knative].iter().map(|at| at.ip().to_string()).collect();
-    for rig in [&first, &second] {
-        serve(rig, 1, &pods).await;
-        rig.emit(Event::Activators { key: key("app"), addresses: addresses.clone() }).await;
-    }
-    // Activators hold requests until they know each other. Then each sends to its part of the pods, in address order.
-    let mut in_order: Vec<&Counting> = pods.iter().collect();
-    in_order.sort_by_key(|counting| Destination::from(counting.pod.address));
-    let mut served = vec![0; 6];
-    for at in [a, b] {
-        load(at, Duration::from_millis(30), 12).await;
-        let part = assign(6, own_index(&at.ip().to_string(), addresses.iter().map(String::as_str)));
-        let before = std::mem::replace(&mut served, in_order.iter().map(|counting| counting.pod.requests()).collect());
-        let used: Vec<usize> = (0..6).filter(|at| served[*at] > before[*at]).collect();
-        assert_eq!(used, part.collect::<Vec<_>>(), "of {at}");
-    }
-    assert!(foreign.requests() > 0, "it was dialled");
-    assert!(!first.activator.shares_pods() && !second.activator.shares_pods());
-    list(&first, &[a, b]).await;
-    list(&second, &[a, b]).await;
-    until(|| first.activator.shares_pods() && second.activator.shares_pods()).await;
-    list(&first, &[a, b, knative]).await;
-    until(|| !first.activator.shares_pods() && !second.activator.shares_pods()).await;
 }

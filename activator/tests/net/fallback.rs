@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -25,7 +24,6 @@ const NEVER_MS: u64 = 3_600_000;
 pub(crate) struct Names {
     sorry: Mutex<Vec<SocketAddr>>,
     lookups: Mutex<Vec<String>>,
-    hangs: AtomicBool,
 }
 
 impl Names {
@@ -40,9 +38,6 @@ impl Resolve for Names {
             return Dns.resolve(host, port); // The autoscaler's address.
         }
         self.lookups.lock().push(format!("{host}:{port}"));
-        if self.hangs.load(Ordering::Relaxed) {
-            return Box::pin(std::future::pending());
-        }
         let found = self.sorry.lock().clone();
         let found = if found.is_empty() { Err(io::Error::other("unknown")) } else { Ok(found) };
         Box::pin(std::future::ready(found))
@@ -51,7 +46,7 @@ impl Resolve for Names {
 
 async fn start_rig(sorry: &[SocketAddr]) -> (Rig, Arc<Names>) {
     let names = Names::resolving_to(sorry);
-    (Rig::start_resolving(names.clone()).await, names)
+    (Rig::start_with_all(|_| {}, activator::Configs::default(), names.clone()).await, names)
 }
 
 /// Creates `ns/app`, whose requests fall back on `sorry` after a time.
@@ -77,20 +72,6 @@ async fn sorry() -> Pod {
         Response::new(full([text.into_bytes(), body.to_vec()].concat()))
     })
     .await
-}
-
-/// Returns whether the activator reports load of `ns/app` between its second and third attestation from now.
-async fn is_load(rig: &mut Rig) -> bool {
-    let (mut attested, mut load) = (0, false);
-    while rig.stats.try_recv().is_ok() {}
-    while attested < 3 {
-        match patient(rig.stats.recv()).await.expect("the link stays up").stat {
-            None => attested += 1,
-            // The first report may include earlier load.
-            Some(stat) => load |= attested > 1 && stat.average_concurrent_requests > 0.0,
-        }
-    }
-    load
 }
 
 /// Goal: the fallback gets the request with its complete body and a mark. The workload is woken anyway, and requests
@@ -121,7 +102,8 @@ async fn a_request_that_waited_too_long_gets_the_fallbacks_response() {
     assert_eq!(fallback.requests(), 2);
 }
 
-/// Goal: it falls back if the queue is full, or if pods are known to fail.
+/// Goal: it falls back if the queue is full, or if pods are known to fail. A request of a deleted workload is refused
+/// instead.
 #[tokio::test]
 async fn a_request_that_cannot_be_held_falls_back_at_once() {
     let fallback = sorry().await;
@@ -133,13 +115,6 @@ async fn a_request_that_cannot_be_held_falls_back_at_once() {
     workload(&rig, NEVER_MS, Protocol::Http1, |backend| backend.failing = Some("CrashLoopBackOff".into())).await;
     assert_eq!(held.await.expect("no panic").body, "sorry, h1 GET /held for app at app.ns: ");
     assert_eq!(rig.get("app.ns", "/late").await.header("x-zeroscale-fallback"), "sorry");
-}
-
-/// Goal: the request is refused instead.
-#[tokio::test]
-async fn a_request_of_a_deleted_workload_does_not_fall_back() {
-    let fallback = sorry().await;
-    let (rig, _) = start_rig(&[fallback.address]).await;
     workload(&rig, NEVER_MS, Protocol::Http1, |_| {}).await;
     let held = tokio::spawn(get(rig.address, "/held"));
     rig.until(|load| load.queued == 1).await;
@@ -165,26 +140,11 @@ async fn a_slow_fallback_is_no_load_of_the_workload() {
     workload(&rig, 100, Protocol::Http1, |_| {}).await;
     let slow = tokio::spawn(get(rig.address, "/"));
     until(|| fallback.requests() == 1).await;
-    assert!(!is_load(&mut rig).await, "only a held request is load");
+    rig.is_load().await; // It was held before.
+    assert!(!rig.is_load().await, "only a held request is load");
     assert_eq!(rig.activator.load(&key("app")).expect("known").queued, 0);
     go.notify_one();
     assert_eq!(slow.await.expect("no panic").body, "at last");
-}
-
-/// Goal: if the fallback's address is the activator itself, the request waits there within its timeout, and does not
-/// fall back again.
-#[tokio::test]
-async fn a_request_falls_back_once() {
-    let (rig, names) = start_rig(&[]).await;
-    names.sorry.lock().push(rig.address);
-    workload(&rig, 0, Protocol::Http1, |backend| backend.timeout_ms = 500).await;
-    let answer = rig.get("app.ns", "/").await;
-    assert_eq!(answer.status.as_u16(), 504);
-    assert_eq!(names.lookups.lock().len(), 1);
-    let marked = Request::get("/").header("host", "app.ns").header("x-zeroscale-fallback", "other");
-    let answer = rig.send(marked).await;
-    assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (504, "timeout"));
-    assert_eq!(names.lookups.lock().len(), 1, "not looked up");
 }
 
 /// Goal: the error names the fallback, also for gRPC. Once the fallback is back, it is used after the next lookup.
@@ -213,18 +173,6 @@ async fn a_fallback_that_does_not_answer_is_named() {
         }
     };
     assert_eq!(patient(back).await, "sorry, h2 POST /a.B/C for app at app.ns: frame");
-}
-
-#[tokio::test]
-async fn only_one_request_waits_for_a_lookup_that_hangs() {
-    let (rig, names) = start_rig(&[]).await;
-    names.hangs.store(true, Ordering::Relaxed);
-    workload(&rig, 0, Protocol::Http1, |backend| backend.timeout_ms = 9_000).await;
-    let answers = futures::future::join_all((0..5).map(|_| rig.get("app.ns", "/"))).await;
-    for answer in answers {
-        assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (502, "fallback"), "{answer:?}");
-    }
-    assert_eq!(names.lookups.lock().len(), 1);
 }
 
 async fn get(address: SocketAddr, path: &'static str) -> FullResponse {

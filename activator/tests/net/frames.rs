@@ -1,7 +1,9 @@
-//! HTTP/2 in bytes: frames, and header blocks of literals.
+//! HTTP/2 in bytes: frames, header blocks of literals, and a client that writes frame by frame.
 
+use crate::rig::{Rig, patient};
 use std::io;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -37,6 +39,13 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
 }
 
+impl Frame {
+    /// Returns the error code at this offset of the payload, or `u32::MAX`.
+    pub(crate) fn code(&self, at: usize) -> u32 {
+        self.payload.get(at..at + 4).map_or(u32::MAX, |code| u32::from_be_bytes(code.try_into().expect("four")))
+    }
+}
+
 pub(crate) async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Frame> {
     let mut head = [0; 9];
     from.read_exact(&mut head).await?;
@@ -44,6 +53,16 @@ pub(crate) async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
     let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
     from.read_exact(&mut payload).await?;
     Ok(Frame { kind, flags, stream: u32::from_be_bytes(stream), payload })
+}
+
+/// Reads up to the next HEADERS, and returns their stream.
+pub(crate) async fn next_stream(from: &mut (impl AsyncRead + Unpin)) -> io::Result<u32> {
+    loop {
+        let frame = read_frame(from).await?;
+        if frame.kind == HEADERS {
+            return Ok(frame.stream);
+        }
+    }
 }
 
 /// Returns a literal header field that is not indexed, with a new name (RFC 7541, 6.2.2).
@@ -57,4 +76,53 @@ pub(crate) fn field(name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Vec<u8> 
 /// Returns a header block of such fields.
 pub(crate) fn block(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     fields.iter().flat_map(|(name, value)| field(name, value)).collect()
+}
+
+/// Client connection on which HTTP/2 is written frame by frame.
+pub(crate) struct Frames {
+    stream: TcpStream,
+}
+
+impl Frames {
+    /// Connects, and sends preface and settings.
+    pub(crate) async fn open(rig: &Rig) -> Self {
+        let mut frames = Self { stream: rig.raw().await };
+        frames.send(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
+        frames
+    }
+
+    /// Writes as much as the peer accepts. Returns whether it accepts everything.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> bool {
+        patient(self.stream.write_all(bytes)).await.is_ok()
+    }
+
+    /// Returns the next frame; `None` at the end of the connection.
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
+        patient(read_frame(&mut self.stream)).await.ok()
+    }
+
+    /// Returns whether the peer answers a PING instead of ending the connection.
+    pub(crate) async fn is_open(&mut self) -> bool {
+        self.send(&frame(PING, 0, 0, &[0; 8])).await;
+        while let Some(frame) = self.next().await {
+            if frame.kind == PING {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns the error code that ends `stream` or the connection, `u32::MAX` if the connection is closed without one,
+    /// and `None` if the request gets a response.
+    pub(crate) async fn verdict(&mut self, stream: u32) -> Option<u32> {
+        while let Some(frame) = self.next().await {
+            match frame.kind {
+                RST_STREAM if frame.stream == stream => return Some(frame.code(0)),
+                GOAWAY => return Some(frame.code(4)),
+                HEADERS | DATA if frame.stream == stream => return None,
+                _ => {}
+            }
+        }
+        Some(u32::MAX)
+    }
 }

@@ -2,13 +2,12 @@
 //! no response.
 
 use crate::fallback::{Names, workload};
-use crate::ports::{FIRST, id, ledger, port};
-use crate::rig::{self, Rig, backend, free, own_address, patient};
+use crate::ports::{app_with, id, port};
+use crate::rig::{self, Pod, Rig, free, patient};
+use crate::scripted::read_head;
 use crate::tracing::traced;
-use activator::discovery::{Event, Spec};
 use activator::{Options, WorkerRuntimes};
 use common::backend::Protocol;
-use common::ports::NumberState;
 use common_api::zeroscaler::PortProtocol;
 use http::StatusCode;
 use std::io::ErrorKind;
@@ -27,12 +26,6 @@ fn listen_narrow() -> TcpListener {
     socket.listen(0).expect("bound")
 }
 
-/// Reads a request without a body.
-async fn read_request(stream: &mut TcpStream) {
-    let text = rig::read_until(stream, "\r\n\r\n").await;
-    assert!(text.ends_with("\r\n\r\n"), "{text:?}");
-}
-
 /// Goal: running requests are not affected by connection attempts that get no response, and nothing is sent on their
 /// connections to check whether the pod is alive.
 #[tokio::test]
@@ -43,7 +36,7 @@ async fn a_pod_with_a_full_accept_queue_completes_its_requests() {
     rig.pods(&[address]).await;
     let mut client = rig.send_raw("POST /first HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 0\r\n\r\n").await;
     let (mut running, _) = patient(listener.accept()).await.expect("dialled");
-    read_request(&mut running).await;
+    rig::read_until(&mut running, "\r\n\r\n").await;
     let _filling = patient(TcpStream::connect(address)).await.expect("room for one");
 
     let second = rig.get_many("/second", 1);
@@ -56,13 +49,9 @@ async fn a_pod_with_a_full_accept_queue_completes_its_requests() {
     let answer = rig::read_until(&mut client, "first").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     drop(running);
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                while stream.read(&mut [0; 1024]).await.is_ok_and(|n| n > 0) {
-                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.expect("open");
-                }
-            });
+    let _pod = Pod::raw(listener, |mut stream, _| async move {
+        while stream.read(&mut [0; 1024]).await.is_ok_and(|n| n > 0) {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.expect("open");
         }
     });
     assert_eq!(patient(second.join_all()).await[0].status, StatusCode::OK);
@@ -75,14 +64,9 @@ fn busy() -> SocketAddr {
     let address = listener.local_addr().expect("bound");
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let mut head = Vec::new();
-            let reading = async {
-                while !head.ends_with(b"\r\n\r\n") && stream.read_buf(&mut head).await.is_ok_and(|n| n > 0) {}
-            };
             // On a probe's connection nothing may arrive. Segments that a full queue dropped are retransmitted, perhaps
             // seconds later.
-            let _ = tokio::time::timeout(Duration::from_secs(5), reading).await;
-            if head.ends_with(b"\r\n\r\n") {
+            if let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(5), read_head(&mut stream)).await {
                 tokio::time::sleep(Duration::from_millis(40)).await;
                 let _ = stream.write_all(ANSWER).await; // The client may have gone.
             }
@@ -93,7 +77,7 @@ fn busy() -> SocketAddr {
 
 /// Sets one worker. With two, the kernel may accept two simultaneous connections to a queue with room for one, and lose
 /// one of them.
-fn one_worker(options: &mut Options) {
+pub(crate) fn one_worker(options: &mut Options) {
     options.workers = Some(WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread"));
 }
 
@@ -169,25 +153,12 @@ async fn a_wait_for_room_is_not_reported_at_each_attempt() {
 /// Goal: connections to a TCP port of a workload wait for room like requests.
 #[tokio::test]
 async fn connections_wait_for_room_in_a_busy_pods_queue() {
-    let ip = own_address().ip();
-    let rig = Rig::start_with(|options| {
-        options.http1 = SocketAddr::new(ip, 0);
-        one_worker(options);
-    })
-    .await;
-    let id = id("tcp", 5432);
-    let port = port(&id, PortProtocol::Tcp);
-    let spec = Spec { uid: "u-app".into(), ports: [port].into(), ..Spec::standalone("ns", "app", backend("app")) };
-    rig.emit(Event::Revision(Arc::new(spec))).await;
-    ledger(&rig, &[(FIRST, "app", id, NumberState::Held)]).await;
+    let (rig, [address]) = app_with(one_worker, [port(&id("tcp", 5432), PortProtocol::Tcp)], |_| {}).await;
     rig.pods(&[busy()]).await;
     rig.until_open().await;
     let mut sent = JoinSet::new();
     for _ in 0..150 {
-        sent.spawn(async move {
-            let at = SocketAddr::new(ip, FIRST);
-            rig::read_to_end(&mut rig::connect_and_write(at, "hello\r\n\r\n").await).await
-        });
+        sent.spawn(async move { rig::read_to_end(&mut rig::connect_and_write(address, "hello\r\n\r\n").await).await });
     }
     until_charged(&rig, 150 / 4).await;
     while let Some(answer) = patient(sent.join_next()).await {
@@ -200,8 +171,7 @@ async fn connections_wait_for_room_in_a_busy_pods_queue() {
 #[tokio::test]
 async fn requests_wait_for_room_in_a_busy_fallbacks_queue() {
     let names = Names::resolving_to(&[busy()]);
-    let rig = Arc::new(Rig::start_unsynced(one_worker, activator::Configs::default(), names).await);
-    rig.emit(Event::Synced).await;
+    let rig = Arc::new(Rig::start_with_all(one_worker, activator::Configs::default(), names).await);
     workload(&rig, 0, Protocol::Http1, |_| {}).await;
     // Connection attempts have a longer time limit until one has succeeded.
     assert_all_succeed(&rig, 1).await;

@@ -1,13 +1,16 @@
-//! Heads and trailers with many fields, in both directions and all pairs of protocols.
+//! Heads and trailers with many fields, in both directions and all pairs of protocols, and a long request target that
+//! must be encoded.
 
 use crate::protocols::{PAIRS, Pair, nothing};
-use crate::rig::{self, AnyBody, Pod, patient};
+use crate::rig::{self, Pod, patient};
 use bytes::Bytes;
 use common::backend::Protocol;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
+use tokio::io::AsyncWriteExt;
 
 /// Returns `count` fields with distinct names and values of `size` bytes.
 fn fields(count: usize, size: usize) -> HeaderMap {
@@ -15,7 +18,7 @@ fn fields(count: usize, size: usize) -> HeaderMap {
     (0..count).map(|n| (HeaderName::try_from(format!("x{n}")).expect("a name"), value.clone())).collect()
 }
 
-fn frames(frames: Vec<Frame<Bytes>>) -> AnyBody {
+fn frames<E: Send + 'static>(frames: Vec<Frame<Bytes>>) -> UnsyncBoxBody<Bytes, E> {
     StreamBody::new(futures::stream::iter(frames.into_iter().map(Ok))).boxed_unsync()
 }
 
@@ -54,14 +57,12 @@ async fn a_thousand_fields_pass() {
         if let Some(headers) = request.headers_mut() {
             *headers = fields(1000, 64);
         }
-        let response = pair.send(&rig, request, nothing()).await;
-        assert_eq!(response.status(), StatusCode::OK, "{pair:?}");
+        let answer = pair.ask(&rig, request, nothing()).await;
         for (name, value) in &fields(1000, 320) {
-            assert_eq!(response.headers().get(name), Some(value), "{pair:?}, {name}");
+            assert_eq!(answer.headers.get(name), Some(value), "{pair:?}, {name}");
         }
-        let body = rig::FullResponse::read(response).await.body;
         // Two fields are ours: `x-forwarded-for` and `x-forwarded-proto`.
-        assert_eq!(body, "1002 0", "{pair:?}");
+        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "1002 0"), "{pair:?}");
     }
 }
 
@@ -84,8 +85,7 @@ async fn too_many_fields_are_refused() {
                 assert_eq!(response.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "{pair:?}, {count}");
                 assert_eq!(pod.requests(), before, "{pair:?}, {count}");
             }
-            let response = pair.send(&rig, Request::get(format!("/fields/{count}/1")), nothing()).await;
-            let answer = rig::FullResponse::read(response).await;
+            let answer = pair.ask(&rig, Request::get(format!("/fields/{count}/1")), nothing()).await;
             assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{pair:?}, {count}");
             assert_eq!(answer.header("x-zeroscale-origin"), "activator", "{pair:?}, {count}");
             let response = pair.send(&rig, Request::get("/"), nothing()).await;
@@ -104,11 +104,8 @@ async fn too_many_trailers_are_refused() {
         let pair = Pair { client: Protocol::H2c, pod: protocol };
         let rig = pair.start(&pod).await;
         for count in [1_100, 24_575] {
-            let body = StreamBody::new(futures::stream::iter([
-                Ok(Frame::data(Bytes::from_static(b"data"))),
-                Ok(Frame::trailers(fields(count, 1))),
-            ]));
-            let response = pair.send(&rig, Request::post("/"), body.boxed_unsync()).await;
+            let body = frames(vec![Frame::data(Bytes::from_static(b"data")), Frame::trailers(fields(count, 1))]);
+            let response = pair.send(&rig, Request::post("/"), body).await;
             assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{pair:?}, {count}");
             if protocol == Protocol::H2c {
                 let request = Request::get(format!("http://app.ns/trailers/{count}/1")).body(nothing());
@@ -119,7 +116,7 @@ async fn too_many_trailers_are_refused() {
                 }
             }
         }
-        let few = StreamBody::new(futures::stream::iter([Ok(Frame::trailers(fields(1_000, 1)))])).boxed_unsync();
+        let few = frames(vec![Frame::trailers(fields(1_000, 1))]);
         let response = pair.send(&rig, Request::post("/trailers/1000/1"), few).await;
         if protocol == Protocol::H2c {
             let answer = rig::FullResponse::read(response).await;
@@ -128,4 +125,28 @@ async fn too_many_trailers_are_refused() {
         }
         rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
     }
+}
+
+/// Goal: the target is complete even if its encoding exceeds a read buffer. Requests behind it are served.
+#[tokio::test]
+async fn a_long_odd_target_is_passed_on_completely() {
+    let pod = Pod::start(|request: Request<Incoming>| async move {
+        Response::new(rig::full(format!("{} {}\n", request.uri().path().len(), request.uri())))
+    })
+    .await;
+    let rig = PAIRS[0].start(&pod).await;
+    let target = "\"".repeat(20_000);
+    let request = format!("GET /{target} HTTP/1.1\r\nhost: app.ns\r\n\r\n");
+    let last = "GET /< HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n\r\n";
+    let answers = rig::read_to_end(&mut rig.send_raw(&format!("{request}{request}{last}")).await).await;
+    let whole = format!("60001 /{}\n", "%22".repeat(20_000));
+    assert_eq!(answers.matches(&whole).count(), 2, "{} bytes", answers.len());
+    assert!(answers.ends_with("4 /%3C\n"), "{}", &answers[answers.len().saturating_sub(200)..]);
+
+    // Longer than allowed after encoding.
+    let mut client = rig.raw().await;
+    let request = format!("GET /{} HTTP/1.1\r\nhost: app.ns\r\n\r\n", "\"".repeat(22_000));
+    let _ = patient(client.write_all(request.as_bytes())).await;
+    let answer = rig::read_to_end(&mut client).await;
+    assert!(answer.starts_with("HTTP/1.1 414"), "{answer}");
 }

@@ -6,7 +6,6 @@ use crate::rig::{self, Pod, Rig, patient};
 use common::backend::Protocol;
 use http::{Request, StatusCode};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 
 /// Starts an activator with one pod.
 async fn warm() -> (Rig, Pod) {
@@ -215,57 +214,6 @@ fn get_and(more: &[(&[u8], &[u8])]) -> Vec<u8> {
     block(&[&GET, more].concat())
 }
 
-/// Client connection on which HTTP/2 is written frame by frame.
-pub(crate) struct Frames {
-    stream: TcpStream,
-}
-
-impl Frames {
-    pub(crate) async fn open(rig: &Rig) -> Self {
-        let mut stream = rig.raw().await;
-        patient(stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat())).await.expect("open");
-        Self { stream }
-    }
-
-    /// Writes as much as the peer accepts.
-    pub(crate) async fn send(&mut self, bytes: &[u8]) {
-        let _ = patient(self.stream.write_all(bytes)).await;
-    }
-
-    /// Returns the next frame's kind, stream and payload; `None` at the end of the connection.
-    pub(crate) async fn next(&mut self) -> Option<(u8, u32, Vec<u8>)> {
-        let frame = patient(read_frame(&mut self.stream)).await.ok()?;
-        Some((frame.kind, frame.stream, frame.payload))
-    }
-
-    /// Returns whether the peer answers a PING instead of ending the connection.
-    pub(crate) async fn is_open(&mut self) -> bool {
-        self.send(&frame(PING, 0, 0, &[0; 8])).await;
-        loop {
-            match self.next().await {
-                Some((PING, ..)) => return true,
-                Some(_) => {}
-                None => return false,
-            }
-        }
-    }
-
-    /// Returns the error code that ends `stream` or the connection, `u32::MAX` if the connection is closed without one,
-    /// and `None` if the request gets a response.
-    pub(crate) async fn verdict(&mut self, stream: u32) -> Option<u32> {
-        let code = |payload: &[u8]| payload.get(..4).map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]]));
-        loop {
-            match self.next().await {
-                Some((RST_STREAM, at, payload)) if at == stream => return code(&payload),
-                Some((GOAWAY, _, payload)) => return code(&payload[4..]),
-                Some((HEADERS | DATA, at, _)) if at == stream => return None,
-                Some(_) => {}
-                None => return Some(u32::MAX),
-            }
-        }
-    }
-}
-
 /// Goal: no pod gets a request that is malformed by RFC 9113, 8.2 and 8.3, or would become another request when written
 /// as HTTP/1.1.
 #[tokio::test]
@@ -309,14 +257,13 @@ async fn http2_that_cannot_be_translated_reaches_no_pod() {
 }
 
 /// Reads to the end of a connection. Returns the code of its GOAWAY, if there is one.
-async fn ending(client: &mut Frames) -> Option<u8> {
-    loop {
-        match client.next().await {
-            Some((GOAWAY, _, payload)) => return Some(payload[7]),
-            Some(_) => {}
-            None => return None,
+async fn ending(client: &mut Frames) -> Option<u32> {
+    while let Some(frame) = client.next().await {
+        if frame.kind == GOAWAY {
+            return Some(frame.code(4));
         }
     }
+    None
 }
 
 /// Goal: a flood of cheap frames ends the sender's connection.
@@ -340,7 +287,7 @@ async fn http2_floods_end_their_own_connection() {
     endless.send(&frame(HEADERS, END_STREAM, 1, &get_and(&[]))).await;
     let piece = frame(CONTINUATION, 0, 1, &block(&[(&b"x-a"[..], &[b'v'; 100][..]); 100]));
     let mut sent = 0;
-    while patient(endless.stream.write_all(&piece)).await.is_ok() {
+    while endless.send(&piece).await {
         sent += piece.len();
         assert!(sent < 64 << 20, "still read after {sent} bytes");
     }

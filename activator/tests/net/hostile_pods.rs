@@ -2,12 +2,11 @@
 //! reset within the response. All counts return to zero, and the pod stays in use.
 
 use crate::frames::*;
-use crate::rig::{self, FullResponse, Rig, bind};
+use crate::rig::{self, FullResponse, Pod, Rig, bind, listen};
 use bytes::Bytes;
 use common::backend::Protocol;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,36 +22,10 @@ enum Behavior {
 }
 use Behavior::{Closes, Repeats, Waits};
 
-/// Pod that answers every request with the same bytes.
-struct Hostile {
-    address: SocketAddr,
-    requests: Arc<AtomicUsize>,
-    accepting: tokio::task::JoinHandle<()>,
-}
-
-impl Hostile {
-    async fn start(protocol: Protocol, answer: &[u8], then: Behavior) -> Self {
-        let (listener, address) = bind().await;
-        let (answer, requests) = (answer.to_vec(), Arc::new(AtomicUsize::new(0)));
-        let count = requests.clone();
-        let accepting = tokio::spawn(async move {
-            let mut streams = tokio::task::JoinSet::new(); // Dropped with the pod.
-            while let Ok((stream, _)) = listener.accept().await {
-                streams.spawn(serve(stream, protocol, answer.clone(), then, count.clone()));
-            }
-        });
-        Self { address, requests, accepting }
-    }
-
-    fn request_count(&self) -> usize {
-        self.requests.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for Hostile {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
+/// Starts a pod that answers every request with the same bytes.
+async fn hostile(protocol: Protocol, answer: &[u8], then: Behavior) -> Pod {
+    let answer = answer.to_vec();
+    Pod::raw(listen().await, move |stream, requests| serve(stream, protocol, answer.clone(), then, requests))
 }
 
 async fn serve(
@@ -107,45 +80,50 @@ fn on_stream(frames: &[u8], stream: u8) -> Vec<u8> {
     frames
 }
 
-async fn start_rig(protocol: Protocol, pod: &Hostile) -> Rig {
+async fn start_rig(protocol: Protocol, pod: &Pod) -> Rig {
     Rig::with_pods(&[pod.address], |backend| backend.protocol = protocol).await
 }
 
 /// Sends two requests to a pod with this response and checks that both get a 502.
 async fn assert_refused(name: &str, protocol: Protocol, answer: &[u8], then: Behavior) {
-    let pod = Hostile::start(protocol, answer, then).await;
+    let pod = hostile(protocol, answer, then).await;
     let rig = start_rig(protocol, &pod).await;
     for method in ["POST", "PUT"] {
         let request = Request::builder().method(method).uri("/").header("host", "app.ns");
         let request = request.header("content-length", "0").body(Empty::<Bytes>::new()).expect("a request");
-        let mut client = rig.client().await;
+        let mut client = rig::http1_client(rig.address).await;
         let answered = tokio::time::timeout(rig::PATIENCE, client.send_request(request)).await;
         let answer = FullResponse::read(answered.expect(name).expect(name)).await;
         assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{name}, {method}: {}", answer.body);
         let refusal = (answer.header("x-zeroscale-origin"), answer.header("x-zeroscale-reason"));
         assert_eq!(refusal, ("activator", "pod"), "{name}, {method}");
     }
-    assert_eq!(pod.request_count(), 2, "{name}: the pod stays in use, and gets each request once");
+    assert_eq!(pod.requests(), 2, "{name}: the pod stays in use, and gets each request once");
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Sends requests to a pod with this response and checks that the response begins with a 200 and is broken off.
+/// Sends requests to a pod with this response, over HTTP/1.1 and then over HTTP/2, and checks that the response begins
+/// with a 200 and is broken off.
 async fn assert_reset(name: &str, protocol: Protocol, answer: &[u8], then: Behavior) {
-    let pod = Hostile::start(protocol, answer, then).await;
+    let pod = hostile(protocol, answer, then).await;
     let rig = start_rig(protocol, &pod).await;
     // The second of two may wait for a pod that is still busy with the first.
     let requests = if matches!(then, Repeats(_)) { 1 } else { 2 };
     for sent in 1..=requests {
-        let request = rig::post("/").body(Empty::<Bytes>::new()).expect("a request");
+        let request = |target: &str| rig::post(target).body(Empty::<Bytes>::new()).expect("a request");
+        let answered = tokio::time::timeout(rig::PATIENCE, async {
+            match sent {
+                1 => rig::http1_client(rig.address).await.send_request(request("/")).await,
+                _ => rig::http2_client(rig.address).await.send_request(request("http://app.ns/")).await,
+            }
+        });
         // The connection may break before the response head has been sent on.
-        let mut client = rig.client().await;
-        let answered = tokio::time::timeout(rig::PATIENCE, client.send_request(request)).await;
-        if let Ok(response) = answered.expect(name) {
+        if let Ok(response) = answered.await.expect(name) {
             assert_eq!(response.status(), StatusCode::OK, "{name}");
             let rest = tokio::time::timeout(rig::PATIENCE, response.into_body().collect()).await.expect(name);
             assert!(rest.is_err(), "{name}: ended cleanly, with {:?}", rest.map(|rest| rest.to_bytes()));
         }
-        assert_eq!(pod.request_count(), sent, "{name}: the pod stays in use");
+        assert_eq!(pod.requests(), sent, "{name}: the pod stays in use");
     }
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
@@ -205,7 +183,7 @@ async fn unusual_framing_is_translated_to_the_usual_form() {
     let rows = usual.map(|row| (row, false)).into_iter().chain(faulty.map(|row| (row, true)));
     for ((name, answer, field), ends) in rows {
         let then = if name == "identity" { Closes } else { Waits };
-        let pod = Hostile::start(Protocol::Http1, format!("HTTP/{answer}").as_bytes(), then).await;
+        let pod = hostile(Protocol::Http1, format!("HTTP/{answer}").as_bytes(), then).await;
         let rig = start_rig(Protocol::Http1, &pod).await;
         let mut client = rig.send_raw("POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 0\r\n\r\n").await;
         let head = rig::read_until(&mut client, "\r\n\r\n").await;
@@ -218,7 +196,7 @@ async fn unusual_framing_is_translated_to_the_usual_form() {
         }
         let rest = rig::read_to_end(&mut client).await;
         assert!(head.starts_with("HTTP/1.1 304 ") || head.contains("ok") || rest.contains("ok"), "{name}: {rest}");
-        assert_eq!(pod.request_count(), if ends { 1 } else { 2 }, "{name}");
+        assert_eq!(pod.requests(), if ends { 1 } else { 2 }, "{name}");
     }
 }
 
@@ -244,11 +222,11 @@ async fn broken_http1_bodies_are_reset() {
 #[tokio::test]
 async fn bytes_behind_a_response_are_not_the_next_response() {
     let doubled = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil";
-    let pod = Hostile::start(Protocol::Http1, doubled, Waits).await;
+    let pod = hostile(Protocol::Http1, doubled, Waits).await;
     let rig = start_rig(Protocol::Http1, &pod).await;
     for sent in 1..=5 {
         let answer = rig.send(rig::post("/")).await;
-        assert_eq!((answer.status, answer.body.as_str(), pod.request_count()), (StatusCode::OK, "ok", sent));
+        assert_eq!((answer.status, answer.body.as_str(), pod.requests()), (StatusCode::OK, "ok", sent));
     }
 }
 
@@ -268,12 +246,13 @@ fn head_of_references(stream: u32, size: usize, count: usize) -> Vec<u8> {
 /// CONTINUATION of stream 1 with a field, without END_HEADERS.
 const MORE_FIELDS: &[u8] = b"\0\0\x06\x09\0\0\0\0\x01\0\x01a\x02bc";
 
-fn http2_rows() -> Vec<(&'static str, Vec<u8>, Behavior)> {
+#[tokio::test]
+async fn invalid_http2_responses_become_a_502() {
     let head = |fields: &[(&[u8], &[u8])]| frame(HEADERS, END_STREAM | END_HEADERS, 1, &block(fields));
     let ok: (&[u8], &[u8]) = (b":status", b"200");
     let begun = frame(HEADERS, 0, 1, &block(&[ok]));
     let interrupted = [begun, frame(DATA, 0, 1, b"x"), frame(CONTINUATION, 0, 1, &[])].concat();
-    vec![
+    let rows = [
         ("HTTP/1.1", b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), Waits),
         ("a frame too large", [&[0xff, 0xff, 0xff, DATA, 0][..], &1_u32.to_be_bytes()].concat(), Waits),
         ("a head of no stream", frame(HEADERS, END_STREAM | END_HEADERS, 0, &block(&[ok])), Waits),
@@ -294,12 +273,8 @@ fn http2_rows() -> Vec<(&'static str, Vec<u8>, Behavior)> {
         ("ten megabytes of references", head_of_references(1, 4000, 2600), Waits),
         ("12 000 references to an empty value", head_of_references(1, 0, 12_000), Waits),
         ("a head in pieces with DATA between", interrupted, Waits),
-    ]
-}
-
-#[tokio::test]
-async fn invalid_http2_responses_become_a_502() {
-    for (name, answer, then) in http2_rows() {
+    ];
+    for (name, answer, then) in rows {
         let settings = frame(SETTINGS, 0, 0, &[]);
         let answer = if name == "HTTP/1.1" { answer } else { [settings, answer].concat() };
         assert_refused(name, Protocol::H2c, &answer, then).await;
@@ -311,7 +286,7 @@ async fn invalid_http2_responses_become_a_502() {
 #[tokio::test]
 async fn http2_heads_within_the_bound_pass() {
     let answer = [frame(SETTINGS, 0, 0, &[]), head_of_references(1, 4000, 98)].concat();
-    let pod = Hostile::start(Protocol::H2c, &answer, Waits).await;
+    let pod = hostile(Protocol::H2c, &answer, Waits).await;
     let rig = start_rig(Protocol::H2c, &pod).await;
     for _ in 0..3 {
         let answer = rig.send(rig::post("/")).await;
@@ -367,12 +342,12 @@ async fn a_pod_that_refuses_everything_gets_a_bounded_number_of_attempts() {
     let refused = frame(RST_STREAM, 0, 1, &7_u32.to_be_bytes());
     let goodbye = frame(GOAWAY, 0, 0, &[0; 8]);
     for answer in [refused, goodbye] {
-        let pod = Hostile::start(Protocol::H2c, &[frame(SETTINGS, 0, 0, &[]), answer].concat(), Closes).await;
+        let pod = hostile(Protocol::H2c, &[frame(SETTINGS, 0, 0, &[]), answer].concat(), Closes).await;
         let rig = start_rig(Protocol::H2c, &pod).await;
         let answer = rig.send(rig::post("/")).await;
         assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{}", answer.body);
         assert_eq!(answer.header("x-zeroscale-origin"), "activator");
-        assert!(pod.request_count() < 1_000, "{} times", pod.request_count());
+        assert!(pod.requests() < 1_000, "{} times", pod.requests());
         rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
     }
 }

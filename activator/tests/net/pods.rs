@@ -1,65 +1,19 @@
-//! Requests whose pods fail, selection of revisions by host, and limits under load.
+//! Requests whose pods fail, selection of revisions by bare names, and limits under load.
 
 use crate::fair::{Counting, assert_limit_of_one};
-use crate::rig::{self, Pod, Rig, bind, patient};
+use crate::rig::{self, Pod, Rig, listen, patient};
 use activator::discovery::{Event, Listing};
 use bytes::Bytes;
 use common::RevisionKey;
-use common::backend::{Backend, ProbeKind, Protocol};
+use common::backend::Backend;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-/// Goal: a killed pod is taken out of use at once, and no request fails.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_to_a_killed_pod_go_elsewhere() {
-    let rig = Rig::with_revision(|_| {}).await;
-    let (dying, staying) = (Pod::saying("dying").await, Pod::saying("staying").await);
-    rig.pods(&[dying.address, staying.address]).await;
-    let mut answers = BTreeSet::new();
-    rig::until(|| dying.connections.load(Ordering::SeqCst) > 0 && staying.connections.load(Ordering::SeqCst) > 0).await;
-    for _ in 0..50 {
-        answers.insert(rig.get("app.ns", "/").await.body);
-    }
-    assert_eq!(answers.len(), 2, "both serve: {answers:?}");
-    dying.kill().await;
-    for _ in 0..50 {
-        let answer = rig.get("app.ns", "/").await;
-        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "staying"));
-    }
-}
-
-/// Goal: if a connection breaks before the response, a safe request is sent again, to another pod, and a POST fails.
-#[tokio::test]
-async fn only_a_safe_request_survives_a_broken_connection() {
-    for protocol in [Protocol::Http1, Protocol::H2c] {
-        for (method, expected) in [("GET", StatusCode::OK), ("POST", StatusCode::BAD_GATEWAY)] {
-            let rig = Rig::with_revision(|backend| backend.protocol = protocol).await;
-            // No other test takes this address after the pod is killed.
-            let listener = tokio::net::TcpListener::bind(rig::own_address()).await.expect("no other test has it");
-            // A process that another test starts holds the descriptor like this, until its exec.
-            let _inherited = socket2::SockRef::from(&listener).try_clone().expect("a descriptor");
-            let silent = Pod::on(listener, |_| std::future::pending());
-            rig.pods(&[silent.address]).await;
-            let request = Request::builder().method(method).uri("/").header("host", "app.ns");
-            let (answer, _next) = tokio::join!(rig.send(request), async {
-                rig::until(|| silent.requests() == 1).await;
-                let next = Pod::saying("next").await;
-                rig.pods(&[silent.address, next.address]).await;
-                rig::until(|| next.connections.load(Ordering::SeqCst) > 0).await;
-                silent.kill().await;
-                next
-            });
-            assert_eq!(answer.status, expected, "{protocol:?} {method}: {}", answer.body);
-        }
-    }
-}
 
 /// Goal: a request on which every pod closes is not tried on all of them.
 #[tokio::test]
@@ -69,10 +23,10 @@ async fn a_request_that_breaks_two_pods_is_not_tried_on_a_third() {
     for _ in 0..4 {
         pods.push(closing_after(0).await);
     }
-    rig.pods(&pods.iter().map(|(address, _)| *address).collect::<Vec<_>>()).await;
+    rig.pods(&pods.iter().map(|pod| pod.address).collect::<Vec<_>>()).await;
     let answer = rig.get("app.ns", "/").await;
     assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
-    assert_eq!(pods.iter().map(|(_, closed)| closed.load(Ordering::SeqCst)).sum::<usize>(), 2);
+    assert_eq!(pods.iter().map(Pod::requests).sum::<usize>(), 2);
 }
 
 /// Goal: a pod that listens again at its address, without a change in Kubernetes, is found by our probe.
@@ -90,41 +44,33 @@ async fn a_pod_that_comes_back_is_used_again() {
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "second life"));
 }
 
-/// Starts a pod that serves `before_close` requests on each connection, and closes it at the next without a response.
-async fn closing_after(before_close: usize) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
-    let (listener, address) = bind().await;
-    let closed = Arc::new(AtomicUsize::new(0));
-    let count = closed.clone();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let count = count.clone();
-            tokio::spawn(async move {
-                let mut buffer = [0; 4096];
-                for _ in 0..before_close {
-                    if stream.read(&mut buffer).await.unwrap_or(0) == 0 {
-                        return;
-                    }
-                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.expect("writable");
-                }
-                if stream.read(&mut buffer).await.unwrap_or(0) > 0 {
-                    count.fetch_add(1, Ordering::SeqCst);
-                }
-            });
+/// Starts a pod that serves `before_close` requests on each connection, and closes it at the next without a response. It
+/// counts only the latter.
+async fn closing_after(before_close: usize) -> Pod {
+    Pod::raw(listen().await, move |mut stream, closed| async move {
+        let mut buffer = [0; 4096];
+        for _ in 0..before_close {
+            if stream.read(&mut buffer).await.unwrap_or(0) == 0 {
+                return;
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.expect("writable");
         }
-    });
-    (address, closed)
+        if stream.read(&mut buffer).await.unwrap_or(0) > 0 {
+            closed.fetch_add(1, Ordering::SeqCst);
+        }
+    })
 }
 
 /// Goal: if the pod closes a reused connection at a request, a GET does not fail, but a POST does. A POST does not use
 /// a connection that has been idle for some milliseconds.
 #[tokio::test]
 async fn a_request_on_a_stale_connection_is_retried_if_safe() {
-    let (address, closed) = closing_after(1).await;
-    let rig = Rig::with_pods(&[address], |_| {}).await;
+    let pod = closing_after(1).await;
+    let rig = Rig::with_pods(&[pod.address], |_| {}).await;
     for _ in 0..10 {
         assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::OK);
     }
-    assert_eq!(closed.load(Ordering::SeqCst), 9, "every second request met a stale connection");
+    assert_eq!(pod.requests(), 9, "every second request met a stale connection");
     assert_eq!(rig.send(rig::post("/").header("idempotency-key", "1")).await.status, StatusCode::OK);
     for _ in 0..10 {
         assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::OK);
@@ -142,55 +88,6 @@ async fn a_request_on_a_stale_connection_is_retried_if_safe() {
     panic!("no POST met a connection that the pod closed");
 }
 
-/// Goal: probes and requests follow Knative's contract, and the client's host is passed on in its header.
-#[tokio::test]
-async fn a_queue_proxy_is_probed_and_addressed_as_by_knative() {
-    let pod = Pod::start(|request: Request<Incoming>| async move {
-        let field = |name: &str| request.headers().get(name).map_or("", |v| v.to_str().expect("text")).to_owned();
-        if field("k-network-probe") == "queue" {
-            assert_eq!((request.uri().path(), field("user-agent").as_str()), ("/healthz", "Knative-Activator-Probe"));
-            return Response::new(rig::full("queue"));
-        }
-        Response::new(rig::full(format!("{} {}", field("k-proxy-request"), field("k-original-host"))))
-    })
-    .await;
-    let rig = Rig::with_pods(&[pod.address], |backend| {
-        backend.queue_proxy = true;
-        backend.probe = ProbeKind::QueueProxy.into();
-    })
-    .await;
-    assert_eq!(rig.get("app.ns", "/").await.body, "activator app.ns");
-    assert_eq!(pod.connections.load(Ordering::SeqCst), 1, "the probe's connection serves");
-}
-
-#[tokio::test]
-async fn hosts_match_exact_names_then_wildcards_then_services() {
-    let rig =
-        Rig::start_with(|options| options.trust_revision_headers = vec!["127.0.0.0/8".parse().expect("a net")]).await;
-    rig.hosts("ns", &[("a.example.com", "one"), ("*.example.com", "two"), ("*.b.example.com", "three")]).await;
-    for name in ["one", "two", "three"] {
-        serve(&rig, "ns", name, |_| {}).await;
-        rig.until_named(&format!("{name}.ns")).await;
-    }
-    let rows = [
-        ("a.example.com", "one"),
-        ("A.Example.COM.:8080", "one"),
-        ("x.example.com", "two"),
-        ("x.b.example.com", "three"),
-        ("two.ns", "two"),
-        ("two.ns.svc", "two"),
-        ("two.ns.svc.cluster.local", "two"),
-        ("three", "three"), // A bare name, from the address of a pod in that namespace.
-    ];
-    for (host, expected) in rows {
-        assert_eq!(patient(rig.get(host, "/")).await.body, expected, "{host}");
-    }
-    assert_eq!(rig.get("two.other", "/").await.status, StatusCode::NOT_FOUND);
-    let named = Request::get("/").header("host", "a.example.com");
-    let named = named.header("knative-serving-revision", "three").header("knative-serving-namespace", "ns");
-    assert_eq!(rig.send(named).await.body, "three", "a trusted peer's headers choose");
-}
-
 /// Creates a revision with a pod that returns the revision's name, with the namespace unless that is `ns`.
 async fn serve(rig: &Rig, namespace: &str, name: &str, change: impl FnOnce(&mut Backend)) {
     let mut backend = Backend { timeout_ms: 5_000, ..rig::backend(name) };
@@ -201,7 +98,6 @@ async fn serve(rig: &Rig, namespace: &str, name: &str, change: impl FnOnce(&mut 
     let pod = Pod::start(move |_| std::future::ready(Response::new(rig::full(text.clone())))).await;
     let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
     rig.emit(Event::Pods { key: key.clone(), listing }).await;
-    std::mem::forget(pod); // Serves until the test's end.
     rig::until(|| rig.activator.load(&key).is_some()).await;
 }
 
@@ -261,14 +157,13 @@ async fn under_load_on_limited_pods_every_response_is_complete() {
     for client in 0..CLIENTS {
         let rig = rig.clone();
         clients.spawn(async move {
-            let mut connection = rig.client().await;
+            let mut connection = rig::http1_client(rig.address).await;
             for n in 0..REQUESTS {
                 let text = format!("{client}/{n}/{}", "x".repeat((client * n * 37) % 20_000));
                 let body = Full::new(Bytes::from(text.clone()));
                 patient(connection.ready()).await.expect("kept alive");
                 let request = rig::post("/").body(body).expect("valid");
-                let answer =
-                    rig::FullResponse::read(patient(connection.send_request(request)).await.expect("a head")).await;
+                let answer = rig::FullResponse::receive(connection.send_request(request)).await;
                 assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
                 assert!(answer.body == text, "{client}/{n}: {} bytes of {}", answer.body.len(), text.len());
             }
@@ -282,16 +177,22 @@ async fn under_load_on_limited_pods_every_response_is_complete() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: with a limit of one, all requests succeed, and no pod runs two at once.
+/// Goal: all held requests get responses, without a limit, and with a limit of one, with which no pod runs two at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_requests_on_ten_pods_keep_the_limit() {
-    let rig = Arc::new(Rig::with_revision(|backend| backend.container_concurrency = 1).await);
-    let pods = Counting::start_many(10).await;
-    let mut sent = rig.get_many("/", 100);
-    rig.until(|load| load.queued == 100).await;
-    rig.pods(&pods.iter().map(|counting| counting.pod.address).collect::<Vec<_>>()).await;
-    while let Some(answer) = patient(sent.join_next()).await {
-        assert_eq!(answer.expect("no panic").status, StatusCode::OK);
+async fn a_hundred_held_requests_on_ten_pods_keep_the_limit() {
+    for limit in [0, 1] {
+        let rig = Arc::new(Rig::with_revision(|backend| backend.container_concurrency = limit).await);
+        let pods = Counting::start_many(10).await;
+        let mut sent = rig.get_many("/", 100);
+        rig.until(|load| load.queued == 100).await;
+        rig.pods(&pods.iter().map(|counting| counting.pod.address).collect::<Vec<_>>()).await;
+        while let Some(answer) = patient(sent.join_next()).await {
+            assert_eq!(answer.expect("no panic").status, StatusCode::OK);
+        }
+        assert_eq!(pods.iter().map(|counting| counting.pod.requests()).sum::<usize>(), 100);
+        if limit == 1 {
+            assert_limit_of_one(&pods);
+        }
+        rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
     }
-    assert_limit_of_one(&pods);
 }

@@ -5,10 +5,12 @@ use crate::rig::{
     patient, read_to_end, until, until_async,
 };
 use crate::silence::silence;
+use activator::Options;
 use activator::discovery::{Event, Listing, Port, Spec};
 use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use common::RevisionKey;
+use common::backend::Backend;
 use common::bound_ports::{BoundPorts, QUESTION};
 use common::ports::ledger::OPEN_FOR;
 use common::ports::{Block, Entry, Ledger, NumberState, PortId};
@@ -32,12 +34,32 @@ async fn start_rig() -> (Rig, IpAddr) {
     (Rig::start_with(|options| options.http1 = SocketAddr::new(ip, 0)).await, ip)
 }
 
-/// Starts an activator that knows `ns/app` with one port. Also returns the port's address.
+/// Starts an activator with changed options that knows `ns/app` with these ports, modified by `change`. Also returns
+/// their addresses.
+pub(crate) async fn app_with<const N: usize>(
+    options: impl FnOnce(&mut Options),
+    ports: [Port; N],
+    change: impl FnOnce(&mut Backend),
+) -> (Rig, [SocketAddr; N]) {
+    let ip = own_address().ip();
+    let rig = Rig::start_with(|all| {
+        all.http1 = SocketAddr::new(ip, 0);
+        options(all);
+    })
+    .await;
+    let numbers: [u16; N] = std::array::from_fn(|n| FIRST + n as u16);
+    let lines: Vec<_> = numbers.iter().zip(&ports).map(|(n, port)| held_number(*n, "app", port.id.clone())).collect();
+    let mut spec = Spec { ports: ports.into(), ..spec("app", &[]) };
+    change(&mut spec.backend);
+    rig.emit(Event::Revision(Arc::new(spec))).await;
+    ledger(&rig, &lines).await;
+    (rig, numbers.map(|number| SocketAddr::new(ip, number)))
+}
+
+/// Does the same with one port and nothing changed.
 async fn app_with_port() -> (Rig, SocketAddr) {
-    let (rig, ip) = start_rig().await;
-    workload(&rig, "app", &[id("http", 80)]).await;
-    ledger(&rig, &[held_number(FIRST, "app", id("http", 80))]).await;
-    (rig, SocketAddr::new(ip, FIRST))
+    let (rig, [address]) = app_with(|_| {}, [port(&id("http", 80), PortProtocol::Auto)], |_| {}).await;
+    (rig, address)
 }
 
 /// Returns the state of a number that was released so many seconds ago.
@@ -54,18 +76,18 @@ pub(crate) fn port(id: &PortId, protocol: PortProtocol) -> Port {
     Port { id: id.clone(), protocol, wake_after: None, pod_port: None, spoken: None }
 }
 
-/// Creates a revision whose uid begins with `u-` and whose Service has these ports.
 async fn workload(rig: &Rig, name: &str, ports: &[PortId]) {
     rig.emit(Event::Revision(Arc::new(spec(name, ports)))).await;
 }
 
-fn spec(name: &str, ports: &[PortId]) -> Spec {
+/// Returns `ns/NAME` with a uid that begins with `u-`, and with ports of any protocol.
+pub(crate) fn spec(name: &str, ports: &[PortId]) -> Spec {
     let ports = ports.iter().map(|id| port(id, PortProtocol::Auto)).collect();
     Spec { uid: format!("u-{name}").into(), ports, ..Spec::standalone("ns", name, backend(name)) }
 }
 
 /// Returns an entry of the ledger: a number that a workload holds for this port.
-fn held_number(number: u16, name: &str, port: PortId) -> (u16, &str, PortId, NumberState) {
+pub(crate) fn held_number(number: u16, name: &str, port: PortId) -> (u16, &str, PortId, NumberState) {
     (number, name, port, NumberState::Held)
 }
 
@@ -98,11 +120,11 @@ async fn get_at(ip: IpAddr, number: u16) -> FullResponse {
 
 async fn get_http1(client: &mut http1::SendRequest<Empty<Bytes>>, host: &str) -> FullResponse {
     patient(client.ready()).await.expect("open");
-    FullResponse::read(patient(client.send_request(request(host))).await.expect("open")).await
+    FullResponse::receive(client.send_request(request(host))).await
 }
 
 async fn get_http2(client: &mut http2::SendRequest<Empty<Bytes>>, host: &str) -> FullResponse {
-    FullResponse::read(patient(client.send_request(request(host))).await.expect("open")).await
+    FullResponse::receive(client.send_request(request(host))).await
 }
 
 fn request(host: &str) -> Request<Empty<Bytes>> {
@@ -311,7 +333,7 @@ async fn a_released_port_keeps_its_target() {
         let at_pod =
             |(id, at): &(&PortId, SocketAddr)| Port { pod_port: Some(at.port()), ..port(id, PortProtocol::Auto) };
         let ports = ports.iter().map(at_pod).collect();
-        let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", "app", backend("app")) };
+        let spec = Spec { ports, ..spec("app", &[]) };
         rig.emit(Event::Revision(Arc::new(spec))).await;
         rig.settled().await;
     };
@@ -332,16 +354,12 @@ async fn a_released_port_keeps_its_target() {
 /// unchanged.
 #[tokio::test]
 async fn a_connection_reaches_the_port_of_that_name_at_the_pod() {
-    let (rig, ip) = start_rig().await;
-    let (web, database) = (id("web", 80), id("database", 5432));
-    let ports = vec![port(&web, PortProtocol::Auto), port(&database, PortProtocol::Tcp)];
-    let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
-    rig.emit(Event::Revision(Arc::new(spec))).await;
-    ledger(&rig, &[held_number(FIRST, "app", web), held_number(FIRST + 1, "app", database)]).await;
+    let ports = [port(&id("web", 80), PortProtocol::Auto), port(&id("database", 5432), PortProtocol::Tcp)];
+    let (rig, [web, database]) = app_with(|_| {}, ports, |_| {}).await;
     let ((first, first_at), (second, second_at)) = (bind().await, bind().await);
     named_ports(&rig, &[(first_at, &[("web", first_at.port()), ("database", second_at.port())])]).await;
-    for (number, pod, sent) in [(FIRST, first, "PING\r\n"), (FIRST + 1, second, "GET / HTTP/1.1\r\n\r\n")] {
-        let _client = connect_and_write(SocketAddr::new(ip, number), sent).await;
+    for (address, pod, sent) in [(web, first, "PING\r\n"), (database, second, "GET / HTTP/1.1\r\n\r\n")] {
+        let _client = connect_and_write(address, sent).await;
         assert_eq!(first_bytes(&pod, sent.len()).await, sent);
     }
 }
@@ -401,36 +419,21 @@ async fn a_port_is_served_while_its_service_renames_or_renumbers_it() {
     patient(persistent.ready()).await.expect("still open");
 }
 
-/// Goal: in both protocols, a client with a persistent connection reconnects, and reaches the new owner of the port.
-#[tokio::test]
-async fn a_connection_to_a_port_that_is_no_longer_served_ends_with_its_next_response() {
-    let (rig, address) = app_with_port().await;
-    let _pod = rig.only_pod(Pod::saying("served").await).await;
-    let (mut http1, mut http2) = (http1_client(address).await, http2_client(address).await);
-    for _ in 0..2 {
-        let answer = get_http1(&mut http1, "h").await;
-        assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
-        assert_eq!(get_http2(&mut http2, "h").await.body, "served");
-    }
-    rig.emit(Event::Deleted(key("app"))).await;
-    rig.settled().await;
-    let old = get_http1(&mut http1, "h").await;
-    assert_eq!((old.header("x-zeroscale-reason"), old.header("connection")), ("not-served", "close"));
-    let old = get_http2(&mut http2, "h").await;
-    assert_eq!((old.header("x-zeroscale-reason"), old.header("connection")), ("not-served", ""));
-    until(|| http1.is_closed() && http2.is_closed()).await;
-
-    workload(&rig, "app", &[id("http", 80)]).await;
-    rig.settled().await;
-    assert_eq!(get_http1(&mut http1_client(address).await, "h").await.body, "served");
-    assert_eq!(get_http2(&mut http2_client(address).await, "h").await.body, "served");
-}
-
-/// Goal: the connection ends even if its request is held when the workload is deleted. A connection to a shared port
+/// Goal: in both protocols, a connection to the port of a deleted workload ends with its next response, even that of a
+/// request that is held at the deletion, and its client reaches the new owner of the port. A connection to a shared port
 /// stays open, because the next request may be for another workload.
 #[tokio::test]
 async fn deletion_of_a_workload_ends_connections_only_on_its_own_port() {
     let (rig, address) = app_with_port().await;
+    let pod = rig.only_pod(Pod::saying("served").await).await;
+    let (mut old1, mut old2) = (http1_client(address).await, http2_client(address).await);
+    for _ in 0..2 {
+        let answer = get_http1(&mut old1, "h").await;
+        assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
+        assert_eq!(get_http2(&mut old2, "h").await.body, "served");
+    }
+    rig.pods(&[]).await;
+    rig.until(|load| load.capacity == Capacity::CLOSED).await;
     let mut http1 = [http1_client(address).await, http1_client(rig.address).await];
     let mut http2 = [http2_client(address).await, http2_client(rig.address).await];
     let held1 = http1.each_mut().map(|client| tokio::spawn(client.send_request(request("app.ns"))));
@@ -444,72 +447,55 @@ async fn deletion_of_a_workload_ends_connections_only_on_its_own_port() {
         closes.push(answer.header("connection").to_owned());
     }
     assert_eq!(closes, ["close", "", "", ""]);
-    until(|| http1[0].is_closed() && http2[0].is_closed()).await;
+    let old = get_http1(&mut old1, "h").await;
+    assert_eq!((old.header("x-zeroscale-reason"), old.header("connection")), ("not-served", "close"));
+    let old = get_http2(&mut old2, "h").await;
+    assert_eq!((old.header("x-zeroscale-reason"), old.header("connection")), ("not-served", ""));
+    until(|| http1[0].is_closed() && http2[0].is_closed() && old1.is_closed() && old2.is_closed()).await;
     for answer in [http1[1].send_request(request("app.ns")).await, http2[1].send_request(request("app.ns")).await] {
         assert_eq!(answer.expect("open").status(), StatusCode::NOT_FOUND);
     }
+
+    workload(&rig, "app", &[id("http", 80)]).await;
+    rig.pods(&[pod.address]).await;
+    rig.settled().await;
+    assert_eq!(get_http1(&mut http1_client(address).await, "h").await.body, "served");
+    assert_eq!(get_http2(&mut http2_client(address).await, "h").await.body, "served");
 }
 
 /// Goal: while a workload returns to direct routing, its clients are served, and each connection to its port ends, in
 /// both protocols: with its next response, even that of a request that was already held, or without one if it is idle.
-/// Connections to other ports stay.
+/// A connection to a shared port stays.
 #[tokio::test]
 async fn connections_to_a_workload_that_returns_to_direct_routing_end_without_a_lost_request() {
-    let (rig, ip) = start_rig().await;
-    let lines = [(FIRST, "app"), (FIRST + 1, "cold"), (FIRST + 2, "other")];
-    for (_, name) in lines {
-        workload(&rig, name, &[id("http", 80)]).await;
-    }
-    ledger(&rig, &lines.map(|(number, name)| (number, name, id("http", 80), NumberState::Held))).await;
-    let pod = Pod::saying("served").await;
-    rig.pods(&[pod.address]).await;
-    rig.pods_of("other", &[pod.address]).await;
-    let [app, cold, other] = lines.map(|(number, _)| SocketAddr::new(ip, number));
-    let (mut cold1, mut cold2) = (http1_client(cold).await, http2_client(cold).await);
-    let held = [tokio::spawn(cold1.send_request(request("h"))), tokio::spawn(cold2.send_request(request("h")))];
-    until(|| rig.activator.load(&key("cold")).is_some_and(|load| load.queued == 2)).await;
-    let (mut http1, mut http2) = (http1_client(app).await, http2_client(app).await);
-    let (mut idle1, mut idle2) = (http1_client(app).await, http2_client(app).await);
-    let mut others = [http1_client(other).await, http1_client(rig.address).await];
-    for client in [&mut http1, &mut idle1].into_iter().chain(&mut others) {
+    let (rig, address) = app_with_port().await;
+    let pod = rig.only_pod(Pod::saying("served").await).await;
+    let (mut idle1, mut idle2) = (http1_client(address).await, http2_client(address).await);
+    let mut shared = http1_client(rig.address).await;
+    for client in [&mut idle1, &mut shared] {
         let answer = get_http1(client, "app.ns").await;
         assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
-        patient(client.ready()).await.expect("still open");
     }
-    for client in [&mut http2, &mut idle2] {
-        assert_eq!(get_http2(client, "h").await.body, "served");
-    }
-    // Once more, so that these two are not idle for too long on a slow machine.
-    get_http1(&mut http1, "h").await;
-    get_http2(&mut http2, "h").await;
-    patient(http1.ready()).await.expect("open");
+    assert_eq!(get_http2(&mut idle2, "h").await.body, "served");
+    rig.pods(&[]).await;
+    rig.until(|load| load.capacity == Capacity::CLOSED).await;
+    let (mut held1, mut held2) = (http1_client(address).await, http2_client(address).await);
+    let held = [tokio::spawn(held1.send_request(request("h"))), tokio::spawn(held2.send_request(request("h")))];
+    rig.until(|load| load.queued == 2).await;
 
-    for name in ["app", "cold"] {
-        let released = Spec { is_being_released: true, ..spec(name, &[id("http", 80)]) };
-        rig.emit(Event::Revision(Arc::new(released))).await;
-    }
+    let released = Spec { is_being_released: true, ..spec("app", &[id("http", 80)]) };
+    rig.emit(Event::Revision(Arc::new(released))).await;
     rig.settled().await;
-    let mut answers = vec![patient(http1.send_request(request("h"))).await.expect("open")];
-    answers.push(patient(http2.send_request(request("h"))).await.expect("open"));
-    rig.pods_of("cold", &[pod.address]).await;
-    for held in held {
-        answers.push(patient(held).await.expect("no panic").expect("an answer"));
+    rig.pods(&[pod.address]).await;
+    for (held, connection) in held.into_iter().zip(["close", ""]) {
+        let answer = FullResponse::read(patient(held).await.expect("no panic").expect("an answer")).await;
+        assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", connection));
     }
-    let mut endings = Vec::new();
-    for answer in answers {
-        let answer = FullResponse::read(answer).await;
-        endings.push((answer.header("connection").to_owned(), answer.body));
-    }
-    let expected = ["close", "", "close", ""].map(|connection| (connection.to_owned(), "served".to_owned()));
-    assert_eq!(endings, expected);
-    until(|| cold1.is_closed() && cold2.is_closed() && http1.is_closed() && http2.is_closed()).await;
-    let later = get_at(ip, FIRST).await;
+    let later = ask(address, Request::get("/").header("host", "h")).await;
     assert_eq!((later.body.as_str(), later.header("connection")), ("served", "close"));
-    until(|| idle1.is_closed() && idle2.is_closed()).await;
-    for client in &mut others {
-        let answer = get_http1(client, "app.ns").await;
-        assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
-    }
+    until(|| held1.is_closed() && held2.is_closed() && idle1.is_closed() && idle2.is_closed()).await;
+    let answer = get_http1(&mut shared, "app.ns").await;
+    assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
 }
 
 /// Goal: responses to probes and the list of bound ports prove a number for one object and one process, while the
@@ -572,36 +558,26 @@ async fn a_number_is_proven_only_for_the_object_that_has_it() {
 /// shared port, and so is everything on a TCP port.
 #[tokio::test]
 async fn without_free_connections_a_port_serves_only_its_probes() {
-    let ip = own_address().ip();
-    let rig = Rig::start_with(|options| {
-        options.http1 = SocketAddr::new(ip, 0);
-        options.clients.bounds.connections = 2;
-    })
-    .await;
-    let (auto, tcp) = (id("http", 80), id("tcp", 90));
-    let ports = vec![port(&auto, PortProtocol::Auto), port(&tcp, PortProtocol::Tcp)];
-    let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
-    rig.emit(Event::Revision(Arc::new(spec))).await;
-    ledger(&rig, &[held_number(FIRST, "app", auto), held_number(FIRST + 1, "app", tcp)]).await;
-    let at = |number| SocketAddr::new(ip, number);
+    let ports = [port(&id("http", 80), PortProtocol::Auto), port(&id("tcp", 90), PortProtocol::Tcp)];
+    let (rig, [auto, tcp]) = app_with(|options| options.clients.bounds.connections = 2, ports, |_| {}).await;
     let mut held = Vec::new();
     for _ in 0..2 {
-        held.push(connect_and_write(at(FIRST), "GET / HTTP/1.1\r\nhost: h\r\n\r\n").await);
+        held.push(connect_and_write(auto, "GET / HTTP/1.1\r\nhost: h\r\n\r\n").await);
     }
     rig.until(|load| load.queued == 2).await;
-    let answer_at = async |number: u16, head: &str| {
+    let answer_at = async |address: SocketAddr, head: &str| {
         let request = format!("GET / HTTP/1.1\r\nhost: h\r\n{head}\r\n");
-        read_to_end(&mut connect_and_write(at(number), &request).await).await
+        read_to_end(&mut connect_and_write(address, &request).await).await
     };
     let proof = "k-network-probe: activator\r\n";
-    let answer = answer_at(FIRST, proof).await;
+    let answer = answer_at(auto, proof).await;
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("activator"), "{answer}");
     assert_eq!(bound(&rig, "all").await.ports.len(), 2);
     for traffic in ["", "user-agent: kube-probe/1.34\r\n", "zeroscale-ports: all\r\n"] {
-        let answer = answer_at(FIRST, traffic).await;
+        let answer = answer_at(auto, traffic).await;
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("max-connections"), "{traffic:?}: {answer}");
     }
-    assert_eq!(answer_at(FIRST + 1, proof).await, "");
+    assert_eq!(answer_at(tcp, proof).await, "");
     rig.until(|load| load.queued == 2).await;
     drop(held);
 }

@@ -4,7 +4,7 @@ use crate::protocols::{PAIRS, Pair, nothing, streamed};
 use crate::rig::{self, FullResponse, Pod, Rig, patient};
 use activator::discovery::{Event, Spec};
 use bytes::Bytes;
-use common::backend::Protocol;
+use common::backend::{Backend, Protocol};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -43,7 +43,7 @@ fn counted(taken: Arc<AtomicUsize>) -> impl futures::Stream<Item = Frame<Bytes>>
 }
 
 /// Waits until the count stops changing, and returns it.
-async fn stalled(count: &AtomicUsize) -> usize {
+pub(crate) async fn stalled(count: &AtomicUsize) -> usize {
     patient(async {
         let mut before = usize::MAX;
         loop {
@@ -131,44 +131,13 @@ async fn a_client_that_does_not_read_stops_its_pod() {
     futures::future::join_all(checks).await;
 }
 
-/// Goal: neither the response start timeout nor the idle timeout cuts it, however slow or long it is.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn timeouts_do_not_cut_an_exchange_with_progress() {
-    let checks = PAIRS.map(|pair| async move {
-        let pod = Pod::streaming_back().await;
-        let rig = Rig::with_pods(&[pod.address], |backend| {
-            backend.protocol = pair.pod;
-            (backend.response_start_timeout_ms, backend.idle_timeout_ms) = (BOUND_MS, BOUND_MS);
-        })
-        .await;
-        rig.until_open().await;
-        let (upload, body) = streamed();
-        upload.send(Frame::data(Bytes::from_static(b"."))).await.expect("open");
-        let mut response = pair.send(&rig, Request::post("/"), body).await;
-        // Longer than both timeouts, a piece at a time.
-        for _ in 0..PIECES {
-            patient(response.body_mut().frame()).await.expect("more").expect("not cut");
-            tokio::time::sleep(PIECES_APART).await;
-            upload.send(Frame::data(Bytes::from_static(b"."))).await.expect("open");
-        }
-        drop(upload);
-        while let Some(frame) = patient(response.body_mut().frame()).await {
-            frame.unwrap_or_else(|e| panic!("{pair:?}: {e}"));
-        }
-    });
-    futures::future::join_all(checks).await;
-}
-
 /// Goal: progress of an upload counts even before the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_idle_timeout_does_not_cut_an_upload_with_progress() {
     let checks = PAIRS.map(|pair| async move {
         let pod = Pod::returning().await;
-        let rig = Rig::with_pods(&[pod.address], |backend| {
-            backend.protocol = pair.pod;
-            backend.idle_timeout_ms = BOUND_MS;
-        })
-        .await;
+        let change = |backend: &mut Backend| (backend.protocol, backend.idle_timeout_ms) = (pair.pod, BOUND_MS);
+        let rig = Rig::with_pods(&[pod.address], change).await;
         rig.until_open().await;
         let (upload, body) = streamed();
         let sending = async {
@@ -207,15 +176,12 @@ async fn held_uploads_do_not_stall_another_upload_on_their_connection() {
         for _ in 0..HELD {
             let mut client = client.clone();
             let request = upload("asleep.ns", 256 << 10);
-            held.spawn(
-                async move { FullResponse::read(client.send_request(request).await.expect("an answer")).await.body },
-            );
+            held.spawn(async move { FullResponse::receive(client.send_request(request)).await.body });
         }
         let asleep = rig::key("asleep");
         rig::until(|| rig.activator.load(&asleep).is_some_and(|load| load.queued as usize >= HELD)).await;
         let mut active = client.clone();
-        let answer = patient(active.send_request(upload("app.ns", LARGE))).await.expect("an answer");
-        let answer = FullResponse::read(answer).await;
+        let answer = FullResponse::receive(active.send_request(upload("app.ns", LARGE))).await;
         assert_eq!(answer.body, LARGE.to_string(), "{protocol:?}");
         rig.pods_of("asleep", &[pod.address]).await;
         while let Some(length) = patient(held.join_next()).await {

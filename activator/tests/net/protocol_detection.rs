@@ -1,7 +1,7 @@
 //! Pods that speak only one HTTP version, on ports without a declared protocol.
 
 use crate::ports::{id, port};
-use crate::rig::{self, Rig, bind, full, patient};
+use crate::rig::{self, Pod, Rig, full, listen, patient};
 use activator::discovery::{Event, Port, Spec};
 use common::backend::Protocol;
 use common_api::zeroscaler::PortProtocol;
@@ -15,27 +15,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Starts a pod that speaks only this version. It returns the version, the host and the length of the body.
-async fn pod(only: Protocol) -> SocketAddr {
-    let (listener, address) = bind().await;
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let service = hyper::service::service_fn(|request: Request<Incoming>| async {
-                let host = request.uri().authority().map(ToString::to_string);
-                let host = host.or(request.headers().get("host").and_then(|host| host.to_str().ok()).map(Into::into));
-                let head = format!("{:?} {} ", request.version(), host.unwrap_or_default());
-                let length = request.into_body().collect().await.map_or(0, |body| body.to_bytes().len());
-                Ok::<_, Infallible>(Response::new(full(format!("{head}{length}"))))
-            });
-            let io = TokioIo::new(stream);
-            tokio::spawn(async move {
-                let _ = match only {
-                    Protocol::Http1 => http1::Builder::new().serve_connection(io, service).await,
-                    Protocol::H2c => http2::Builder::new(TokioExecutor::new()).serve_connection(io, service).await,
-                };
-            });
+async fn pod(only: Protocol) -> Pod {
+    Pod::raw(listen().await, move |stream, _| async move {
+        let service = hyper::service::service_fn(|request: Request<Incoming>| async {
+            let host = request.uri().authority().map(ToString::to_string);
+            let host = host.or(request.headers().get("host").and_then(|host| host.to_str().ok()).map(Into::into));
+            let head = format!("{:?} {} ", request.version(), host.unwrap_or_default());
+            let length = request.into_body().collect().await.map_or(0, |body| body.to_bytes().len());
+            Ok::<_, Infallible>(Response::new(full(format!("{head}{length}"))))
+        });
+        let io = TokioIo::new(stream);
+        match only {
+            Protocol::Http1 => http1::Builder::new().serve_connection(io, service).await,
+            Protocol::H2c => http2::Builder::new(TokioExecutor::new()).serve_connection(io, service).await,
         }
-    });
-    address
+    })
 }
 
 /// Creates `ns/app` with one port, for which `spoken` is the hint.
@@ -69,12 +63,12 @@ async fn a_request_reaches_a_pod_that_speaks_only_one_version() {
                 let rig = start_rig(hint).await;
                 let held = tokio::spawn(post(rig.address, kind, 100, kind == "application/grpc"));
                 rig.until(|load| load.queued == 1).await;
-                rig.pods(&[pod(only).await]).await;
+                let _first = rig.only_pod(pod(only).await).await;
                 let expected = |length| format!("{version} app.ns {length}");
                 let case = format!("{only:?}, {hint:?}, {kind}");
                 assert_eq!(patient(held).await.expect("no panic"), expected(100), "asleep: {case}");
                 assert_eq!(post(rig.address, kind, 100, false).await, expected(100), "awake: {case}");
-                rig.pods(&[pod(only).await]).await;
+                let _second = rig.only_pod(pod(only).await).await;
                 rig.settled().await;
                 assert_eq!(post(rig.address, kind, 1 << 20, false).await, expected(1 << 20), "replaced: {case}");
             }

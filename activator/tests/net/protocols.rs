@@ -1,21 +1,16 @@
 //! Exchanges that must pass unchanged for each protocol of client and pod: four pairs with the same expectations.
 
-use crate::rig::{self, AnyBody, Pod, Rig, patient};
-use activator::WorkerRuntimes;
+use crate::rig::{self, AnyBody, FullResponse, Pod, Rig, patient};
 use bytes::Bytes;
 use common::backend::Protocol;
 use futures::StreamExt;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Incoming;
 use std::convert::Infallible;
-use std::num::NonZeroUsize;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{Barrier, mpsc};
-use tokio::time::Instant;
+use tokio::sync::mpsc;
 
 /// Request body of a client.
 pub(crate) type Upload = UnsyncBoxBody<Bytes, Infallible>;
@@ -47,6 +42,11 @@ impl Pair {
         patient(self.send_slowly(rig, request, body)).await
     }
 
+    /// Sends a request like `send`, and reads the response.
+    pub(crate) async fn ask(self, rig: &Rig, request: http::request::Builder, body: Upload) -> FullResponse {
+        FullResponse::read(self.send(rig, request, body).await).await
+    }
+
     /// Sends a request like `send`, without a time limit.
     pub(crate) async fn send_slowly(
         self,
@@ -59,7 +59,7 @@ impl Pair {
         let answer = match self.client {
             Protocol::Http1 => {
                 request.headers_mut().insert("host", "app.ns".parse().expect("a value"));
-                rig.client().await.send_request(request).await
+                rig::http1_client(rig.address).await.send_request(request).await
             }
             Protocol::H2c => {
                 let absolute = format!("http://app.ns{}", request.uri());
@@ -84,10 +84,6 @@ pub(crate) fn streamed() -> (mpsc::Sender<Frame<Bytes>>, Upload) {
 
 fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
     pairs.iter().map(|(n, v)| (http::HeaderName::from_static(n), v.parse().expect("a value"))).collect()
-}
-
-fn empty() -> AnyBody {
-    rig::full("")
 }
 
 /// Converts the body to upper case as it arrives, and adds a trailer to the request's trailers.
@@ -137,7 +133,7 @@ async fn responses_without_a_body_pass_without_one() {
     let pod = Pod::start(|request: Request<Incoming>| async move {
         let path = request.uri().path();
         let with_body = path == "/200" && request.method() == "GET";
-        let mut response = Response::new(if with_body { rig::full("body") } else { empty() });
+        let mut response = Response::new(rig::full(if with_body { "body" } else { "" }));
         if path == "/200" {
             response.headers_mut().insert("content-length", "4".parse().expect("a value"));
         }
@@ -155,15 +151,13 @@ async fn responses_without_a_body_pass_without_one() {
             ("POST", "/201", Some("0"), ""),
         ] {
             let request = Request::builder().method(method).uri(path);
-            let response = pair.send(&rig, request, nothing()).await;
-            let status: u16 = path[1..].parse().expect("a status");
-            assert_eq!(response.status(), StatusCode::from_u16(status).expect("a status"), "{pair:?}");
-            let announced = response.headers().get("content-length").map(|v| v.to_str().expect("text").to_owned());
+            let answer = pair.ask(&rig, request, nothing()).await;
+            assert_eq!(format!("/{}", answer.status.as_u16()), path, "{pair:?}");
+            let announced = answer.headers.get("content-length").map(|v| v.to_str().expect("text"));
             // HTTP/2 may omit a length that the end of the stream implies.
             if !(announced.is_none() && length == Some("0")) {
-                assert_eq!(announced.as_deref(), length, "{pair:?} {method} {path}");
+                assert_eq!(announced, length, "{pair:?} {method} {path}");
             }
-            let answer = rig::FullResponse::read(response).await;
             assert_eq!(answer.body, body, "{pair:?} {method} {path}");
         }
     }
@@ -212,10 +206,9 @@ async fn a_missing_body_is_announced_to_the_pod() {
 async fn refusals_of_head_requests_have_no_body() {
     let rig = Rig::with_revision(|backend| backend.timeout_ms = 200).await;
     for pair in [PAIRS[0], PAIRS[2]] {
-        let response = pair.send(&rig, Request::head("/"), nothing()).await;
-        assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT, "{pair:?}");
-        assert_ne!(response.headers()["content-length"], "0", "{pair:?}");
-        assert_eq!(rig::FullResponse::read(response).await.body, "", "{pair:?}");
+        let answer = pair.ask(&rig, Request::head("/"), nothing()).await;
+        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::GATEWAY_TIMEOUT, ""), "{pair:?}");
+        assert_ne!(answer.headers["content-length"], "0", "{pair:?}");
     }
 }
 
@@ -225,8 +218,7 @@ async fn announced_trailers_without_a_body_do_not_hang() {
     for pair in PAIRS {
         let pod = Pod::echoing().await;
         let rig = pair.start(&pod).await;
-        let response = pair.send(&rig, Request::get("/").header("trailer", "x-asked"), nothing()).await;
-        let answer = rig::FullResponse::read(response).await;
+        let answer = pair.ask(&rig, Request::get("/").header("trailer", "x-asked"), nothing()).await;
         assert!(!answer.body.contains("trailer"), "{pair:?}: {}", answer.body);
     }
 }
@@ -284,105 +276,26 @@ async fn http10_clients_keep_their_connection_if_they_ask() {
     }
 }
 
-/// Goal: a burst before the first connection to a pod waits until the pod has announced its limit of streams, and no
-/// request is refused. Method: a limit of one, which the pod announces a moment after the connection is open, and
-/// bodies that are too large to be sent again. If threads stalled, so that the limit may have come too late, the test
-/// is repeated.
-#[tokio::test]
-async fn a_burst_keeps_to_the_stream_limit_of_a_new_pod() {
-    for _ in 0..10 {
-        if let Some(statuses) = burst_before_a_new_pod().await {
-            assert!(statuses.iter().all(|status| *status == StatusCode::OK), "{statuses:?}");
-            return;
-        }
-    }
-    panic!("threads stall each time");
-}
-
-/// Resolves once its thread has stalled for so long that a pod may not have announced its limit within half a second.
-async fn stall() {
-    loop {
-        let before = Instant::now();
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        if before.elapsed() > Duration::from_millis(200) {
-            return;
-        }
-    }
-}
-
-/// Returns the statuses of the requests; `None` if the thread of the pod or of the activator's worker stalled.
-async fn burst_before_a_new_pod() -> Option<Vec<StatusCode>> {
-    const BURST: usize = 8;
-    let (listener, address) = rig::bind().await;
-    let inside = Arc::new(Barrier::new(BURST));
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let inside = inside.clone();
-            tokio::spawn(async move {
-                let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-                    let inside = inside.clone();
-                    async move {
-                        let body = request.into_body().collect().await.expect("whole").to_bytes();
-                        inside.wait().await;
-                        Ok::<_, Infallible>(Response::new(rig::full(body)))
-                    }
-                });
-                tokio::time::sleep(Duration::from_millis(20)).await; // A slow pod.
-                let executor = hyper_util::rt::TokioExecutor::new();
-                let _ = hyper::server::conn::http2::Builder::new(executor)
-                    .max_concurrent_streams(1)
-                    .serve_connection(hyper_util::rt::TokioIo::new(stream), service)
-                    .await;
-            });
-        }
-    });
-    let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
-    let worker = workers.next().clone();
-    let rig = Rig::with_options(|options| options.workers = Some(workers), |backend| backend.protocol = Protocol::H2c);
-    let rig = rig.await;
-    rig.pods(&[address]).await;
-    rig.until_open().await;
-    let worker_stalls = worker.spawn(stall());
-    let client = rig::http2_client(rig.address).await;
-    let mut sent = tokio::task::JoinSet::new();
-    for _ in 0..BURST {
-        let (mut client, body) = (client.clone(), Full::new(Bytes::from_static(&[b'x'; 20_000])));
-        let request = Request::post("http://app.ns/").body(body).expect("a request");
-        sent.spawn(async move { client.send_request(request).await.expect("an answer").status() });
-    }
-    tokio::select! {
-        biased;
-        () = stall() => None,
-        _ = worker_stalls => None,
-        statuses = patient(sent.join_all()) => Some(statuses),
-    }
-}
-
 /// Goal: POSTs are sent again, too, and even requests whose bodies are still being sent.
 #[tokio::test]
 async fn requests_that_an_http2_pod_refuses_unprocessed_are_sent_again() {
-    let (listener, address) = rig::bind().await;
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let Ok(mut connection) = h2::server::handshake(stream).await else { return };
-                let mut refuses = false;
-                while let Some(Ok((_, mut respond))) = connection.accept().await {
-                    refuses = !refuses;
-                    match refuses {
-                        true => respond.send_reset(h2::Reason::REFUSED_STREAM),
-                        false => drop(respond.send_response(Response::new(()), true)),
-                    }
-                }
-            });
+    let pod = Pod::raw(rig::listen().await, |stream, _| async move {
+        let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+        let mut refuses = false;
+        while let Some(Ok((_, mut respond))) = connection.accept().await {
+            refuses = !refuses;
+            match refuses {
+                true => respond.send_reset(h2::Reason::REFUSED_STREAM),
+                false => drop(respond.send_response(Response::new(()), true)),
+            }
         }
     });
-    let rig = Rig::with_pods(&[address], |backend| backend.protocol = Protocol::H2c).await;
-    for method in ["GET", "POST", "DELETE"] {
-        let request = Request::builder().method(method).uri("/").header("host", "app.ns");
-        assert_eq!(rig.send(request).await.status, StatusCode::OK, "{method}");
-    }
     let pair = Pair { client: Protocol::Http1, pod: Protocol::H2c };
+    let rig = pair.start(&pod).await;
+    for method in ["GET", "POST", "DELETE"] {
+        let request = Request::builder().method(method).uri("/");
+        assert_eq!(pair.send(&rig, request, nothing()).await.status(), StatusCode::OK, "{method}");
+    }
     let (upload, body) = streamed();
     upload.send(Frame::data(Bytes::from_static(b"x"))).await.expect("open");
     let response = pair.send(&rig, Request::post("/"), body).await;

@@ -1,6 +1,7 @@
 //! The keep-alive race: a pod closes an idle connection while a request is being sent over it.
 
-use crate::rig::{self, Rig, bind};
+use crate::rig::{self, Pod, Rig, bind, listen};
+use crate::scripted::read_head;
 use rand::RngExt;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -19,18 +20,15 @@ fn idle_time() -> Duration {
 }
 
 async fn serve(mut stream: TcpStream) -> std::io::Result<()> {
-    loop {
-        match tokio::time::timeout(idle_time(), read_until(&mut stream, b"\r\n\r\n")).await {
-            Ok(request) => request?,
-            Err(_) => return Ok(()),
-        };
+    while let Ok(Some(_)) = tokio::time::timeout(idle_time(), read_head(&mut stream)).await {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await?;
     }
+    Ok(())
 }
 
-async fn read_until(stream: &mut TcpStream, end: &[u8]) -> std::io::Result<Vec<u8>> {
+async fn read_answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    while !bytes.ends_with(end) && !bytes.starts_with(b"HTTP/1.1 5") {
+    while !bytes.ends_with(b"ok") && !bytes.starts_with(b"HTTP/1.1 5") {
         if stream.read_buf(&mut bytes).await? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
@@ -49,7 +47,7 @@ async fn failures(proxy: SocketAddr) -> usize {
         tokio::time::sleep(idle_time()).await;
         let answer = async {
             stream.write_all(POST).await?;
-            read_until(&mut stream, b"ok").await
+            read_answer(&mut stream).await
         };
         match rig::patient(answer).await {
             Ok(answer) if answer.starts_with(b"HTTP/1.1 200 ") => open = Some(stream),
@@ -70,13 +68,8 @@ async fn failures_of_all(proxy: SocketAddr) -> usize {
 /// at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn posts_survive_the_keep_alive_race_as_with_haproxy() {
-    let (listener, pod) = bind().await;
+    let pod = Pod::raw(listen().await, |stream, _| serve(stream)).address;
     let (_, haproxy) = bind().await; // Free again.
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(stream));
-        }
-    });
     let mut config = tempfile::NamedTempFile::new().expect("a file");
     let text = format!(
         "defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\

@@ -2,16 +2,15 @@
 //! difference.
 
 use crate::fair::{activator, holder_first, list};
-use crate::ports::{FIRST, id, ledger, port};
+use crate::ports::{FIRST, held_number, id, ledger, port};
 use crate::rig::{
-    Pod, Rig, UPGRADE, ask, ask_http2, ask_with, backend, bind, connect_and_write, describe, echo_tunnel, full, key,
+    Pod, Rig, UPGRADE, ask, ask_http2, ask_with, backend, connect_and_write, describe, echo_tunnel, full, key, listen,
     patient, post, read_until, reset, until,
 };
 use activator::discovery::{Event, Port, Spec};
 use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use common::backend::{Backend, Protocol};
-use common::ports::NumberState;
 use common_api::zeroscaler::PortProtocol;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
@@ -26,22 +25,14 @@ struct Pair {
 }
 
 impl Pair {
-    async fn start(change: impl Fn(&mut Backend)) -> Self {
-        Self::start_with(|backend| {
-            change(backend);
-            Vec::new()
-        })
-        .await
-    }
-
-    async fn start_with(change: impl Fn(&mut Backend) -> Vec<Port>) -> Self {
+    async fn start(ports: &[Port], change: impl Fn(&mut Backend)) -> Self {
         let at = holder_first();
         let rigs = [activator(at[0]).await, activator(at[1]).await];
         for rig in &rigs {
             list(rig, &at).await;
             let mut backend = Backend { container_concurrency: 1, ..backend("app") };
-            let ports = change(&mut backend).into();
-            let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", "app", backend) };
+            change(&mut backend);
+            let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend) };
             rig.emit(Event::Revision(Arc::new(spec))).await;
         }
         until(|| rigs.iter().all(|rig| rig.activator.shares_pods())).await;
@@ -54,8 +45,9 @@ impl Pair {
         }
     }
 
-    /// Waits until the first one holds the pods.
-    async fn until_held(&self) {
+    /// Sets the only pod, and waits until the first one holds it.
+    async fn hold(&self, pod: &Pod) {
+        self.pods(&[pod.address]).await;
         self.rigs[0].until(|load| load.capacity != Capacity::CLOSED).await;
         let other = self.rigs[1].activator.load(&key("app")).expect("known");
         assert_eq!(other.capacity, Capacity::CLOSED, "only one of them holds it");
@@ -77,15 +69,14 @@ fn revision() -> Event {
 /// the holder reports load.
 #[tokio::test]
 async fn pod_and_client_see_no_difference_in_a_relayed_request() {
-    let mut pair = Pair::start(|backend| backend.max_held = 1).await;
+    let mut pair = Pair::start(&[], |backend| backend.max_held = 1).await;
     let pod = Pod::start(|request: Request<Incoming>| async move {
         let description = describe(&request);
         let body = request.into_body().collect().await.map_or_else(|_| Bytes::new(), |body| body.to_bytes());
         Response::new(full(format!("{description} {body:?}")))
     })
     .await;
-    pair.pods(&[pod.address]).await;
-    pair.until_held().await;
+    pair.hold(&pod).await;
     let forged = "0123 127.0.0.9:1 000 0 ns/other";
     let mut observed = Vec::new();
     for at in pair.at {
@@ -113,7 +104,7 @@ async fn pod_and_client_see_no_difference_in_a_relayed_request() {
 /// error response. A client disconnect takes effect there, too.
 #[tokio::test]
 async fn requests_at_all_activators_wait_in_one_queue() {
-    let pair = Pair::start(|backend| backend.max_held = 2).await;
+    let pair = Pair::start(&[], |backend| backend.max_held = 2).await;
     let mut clients = Vec::new();
     for (n, at) in [(1, pair.at[1]), (2, pair.at[0])] {
         clients.push(connect_and_write(at, "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 3\r\n\r\nabc").await);
@@ -138,7 +129,7 @@ async fn requests_at_all_activators_wait_in_one_queue() {
 #[tokio::test]
 async fn http2_is_relayed() {
     for protocol in [Protocol::H2c, Protocol::Http1] {
-        let pair = Pair::start(|backend| backend.protocol = protocol).await;
+        let pair = Pair::start(&[], |backend| backend.protocol = protocol).await;
         let pod = Pod::start(move |request: Request<Incoming>| async move {
             let version = format!("{:?} ", request.version());
             let body = request.into_body().collect().await.expect("a body").to_bytes();
@@ -153,8 +144,7 @@ async fn http2_is_relayed() {
             response
         })
         .await;
-        pair.pods(&[pod.address]).await;
-        pair.until_held().await;
+        pair.hold(&pod).await;
         let request = Request::post("http://app.ns/test").header("te", "trailers");
         let answer = ask_http2(pair.at[1], request, "hello").await;
         let version = if protocol == Protocol::H2c { "HTTP/2.0" } else { "HTTP/1.1" };
@@ -167,10 +157,9 @@ async fn http2_is_relayed() {
 /// Goal: an upgrade becomes a tunnel through both activators and holds its slot at the holder.
 #[tokio::test]
 async fn an_upgrade_is_relayed() {
-    let pair = Pair::start(|_| {}).await;
+    let pair = Pair::start(&[], |_| {}).await;
     let pod = Pod::start(|request: Request<Incoming>| async move { echo_tunnel(request, "websocket") }).await;
-    pair.pods(&[pod.address]).await;
-    pair.until_held().await;
+    pair.hold(&pod).await;
     let request = UPGRADE.replace("echo", "websocket") + "early";
     let mut client = connect_and_write(pair.at[1], &request).await;
     let answer = read_until(&mut client, "early").await;
@@ -185,21 +174,15 @@ async fn an_upgrade_is_relayed() {
 async fn a_connection_of_bytes_is_relayed() {
     let id = id("tcp", 5432);
     let port = port(&id, PortProtocol::Tcp);
-    let pair = Pair::start_with(|_| vec![port.clone()]).await;
+    let pair = Pair::start(&[port], |_| {}).await;
     for rig in &pair.rigs {
-        ledger(rig, &[(FIRST, "app", id.clone(), NumberState::Held)]).await;
+        ledger(rig, &[held_number(FIRST, "app", id.clone())]).await;
     }
-    let (listener, pod) = bind().await;
-    tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let (mut read, mut write) = client.split();
-                let _ = tokio::io::copy(&mut read, &mut write).await;
-            });
-        }
+    let pod = Pod::raw(listen().await, |mut client, _| async move {
+        let (mut read, mut write) = client.split();
+        tokio::io::copy(&mut read, &mut write).await
     });
-    pair.pods(&[pod]).await;
-    pair.until_held().await;
+    pair.hold(&pod).await;
     let mut clients = Vec::new();
     for (n, at) in [(1, pair.at[1]), (2, pair.at[1]), (3, pair.at[0])] {
         clients.push(connect_and_write(SocketAddr::new(at.ip(), FIRST), "hello").await);
@@ -215,7 +198,7 @@ async fn a_connection_of_bytes_is_relayed() {
 /// no request has a pod before the holder is gone.
 #[tokio::test]
 async fn requests_that_wait_at_a_killed_holder_are_not_lost() {
-    let pair = Pair::start(|_| {}).await;
+    let pair = Pair::start(&[], |_| {}).await;
     let Pair { rigs: [first, second], at: [_, b] } = pair;
     let body = "x".repeat(300_000);
     let posts: Vec<_> = (0..5).map(|_| tokio::spawn(ask_with(b, post("/post"), body.clone()))).collect();
@@ -237,14 +220,13 @@ async fn requests_that_wait_at_a_killed_holder_are_not_lost() {
 /// head.
 #[tokio::test]
 async fn an_upload_whose_head_reached_a_pod_goes_to_no_other() {
-    let pair = Pair::start(|_| {}).await;
+    let pair = Pair::start(&[], |_| {}).await;
     let pod = Pod::start(|request: Request<Incoming>| async move {
         let _unread = request;
         std::future::pending().await
     })
     .await;
-    pair.pods(&[pod.address]).await;
-    pair.until_held().await;
+    pair.hold(&pod).await;
     let Pair { rigs: [first, second], at: [_, b] } = pair;
     let head = "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";
     let mut client = connect_and_write(b, head).await;

@@ -7,8 +7,7 @@ use activator_core::breaker::{Capacity, Load};
 use bytes::Bytes;
 use common::RevisionKey;
 use common::backend::Backend;
-use common::host::HostPattern;
-use common::stat::WireStatMessage;
+use common::stat::{Stat, WireStatMessage};
 use common_runtime::environment::Mode;
 use common_runtime::resolve::{Dns, Resolve};
 use futures::StreamExt;
@@ -89,11 +88,7 @@ impl Rig {
     }
 
     /// Starts an activator that finds Services through `resolver`.
-    pub(crate) async fn start_resolving(resolver: Arc<dyn Resolve>) -> Self {
-        Self::start_with_all(|_| {}, activator::Configs::default(), resolver).await
-    }
-
-    async fn start_with_all(
+    pub(crate) async fn start_with_all(
         change: impl FnOnce(&mut Options),
         configs: activator::Configs,
         resolver: Arc<dyn Resolve>,
@@ -110,16 +105,15 @@ impl Rig {
         configs: activator::Configs,
         resolver: Arc<dyn Resolve>,
     ) -> Self {
-        let (stat_listener, stat_address) = bind().await;
         let (sender, stats) = mpsc::unbounded_channel();
-        tokio::spawn(stat_server(stat_listener, sender));
+        let autoscaler = Pod::raw(listen().await, move |stream, _| receive_stats(stream, sender.clone()));
 
         let (cold_sender, cold_starts) = mpsc::unbounded_channel();
         let mut options = Options::new("activator-0", IpAddr::from(Ipv4Addr::LOCALHOST), Mode::Standalone);
         options.http1 = free();
         options.h2c = free();
         options.https = free();
-        options.stat_url = format!("ws://{stat_address}");
+        options.stat_url = format!("ws://{}", autoscaler.address);
         options.linger = Duration::ZERO;
         options.drain = Duration::from_secs(5);
         options.workers = Some(WorkerRuntimes::start(WORKERS).expect("two threads"));
@@ -151,6 +145,22 @@ impl Rig {
                 return message;
             }
         }
+    }
+
+    /// Returns whether the autoscaler got reports of load since the last call, up to the second attestation from now.
+    pub(crate) async fn is_load(&mut self) -> bool {
+        let is_load = |stat: Stat| stat.average_concurrent_requests > 0.0 || stat.request_count > 0.0;
+        let (mut attested, mut load) = (0, false);
+        while let Ok(message) = self.stats.try_recv() {
+            load |= message.stat.is_some_and(is_load);
+        }
+        while attested < 2 {
+            match patient(self.stats.recv()).await.expect("the link stays up").stat {
+                None => attested += 1,
+                Some(stat) => load |= is_load(stat),
+            }
+        }
+        load
     }
 
     pub(crate) async fn emit(&self, event: Event) {
@@ -217,13 +227,6 @@ impl Rig {
         until_async(async || !is_unknown().await).await;
     }
 
-    /// Sets the hosts of a namespace, each with the name of its revision.
-    pub(crate) async fn hosts(&self, namespace: &str, hosts: &[(&str, &str)]) {
-        let pattern = |host: &str| HostPattern::parse(host).expect("a pattern");
-        let hosts = hosts.iter().map(|(host, name)| (pattern(host), (*name).to_owned())).collect();
-        self.emit(Event::Hosts { namespace: namespace.to_owned(), hosts }).await;
-    }
-
     pub(crate) async fn get(&self, host: &str, path: &str) -> FullResponse {
         self.send(Request::get(path).header("host", host)).await
     }
@@ -242,14 +245,6 @@ impl Rig {
     pub(crate) async fn admin_page(&self, path: &str) -> String {
         let admin = self.activator.admin.expect("bound");
         ask(admin, Request::get(path).header("host", "admin")).await.body
-    }
-
-    /// Opens a client connection.
-    pub(crate) async fn client<B>(&self) -> hyper::client::conn::http1::SendRequest<B>
-    where
-        B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
-    {
-        http1_client(self.address).await
     }
 
     /// Opens a client connection for bytes.
@@ -275,8 +270,7 @@ pub(crate) async fn ask_with(
     body: impl Into<Bytes>,
 ) -> FullResponse {
     let request = request.body(Full::new(body.into())).expect("a request");
-    let response = patient(http1_client(address).await.send_request(request)).await.expect("an answer");
-    FullResponse::read(response).await
+    FullResponse::receive(http1_client(address).await.send_request(request)).await
 }
 
 /// Sends a request with a body on its own HTTP/2 connection.
@@ -286,8 +280,7 @@ pub(crate) async fn ask_http2(
     body: impl Into<Bytes>,
 ) -> FullResponse {
     let request = request.body(Full::new(body.into())).expect("a request");
-    let response = patient(http2_client(address).await.send_request(request)).await.expect("an answer");
-    FullResponse::read(response).await
+    FullResponse::receive(http2_client(address).await.send_request(request)).await
 }
 
 /// Connects and writes `text`.
@@ -346,6 +339,11 @@ impl FullResponse {
         Self { status: head.status, headers: head.headers, body, trailers }
     }
 
+    /// Waits for a response, and reads it.
+    pub(crate) async fn receive(response: impl Future<Output = hyper::Result<Response<Incoming>>>) -> Self {
+        Self::read(patient(response).await.expect("an answer")).await
+    }
+
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
     }
@@ -386,22 +384,16 @@ impl Pod {
         F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
         R: Future<Output = Response<AnyBody>> + Send + 'static,
     {
-        Self::on(listen().await, handler)
+        Self::on(listen().await, |_| {}, handler)
     }
 
-    pub(crate) fn on<F, R>(listener: TcpListener, handler: F) -> Self
+    /// Starts a pod that serves each connection with `serve`, which counts the requests itself.
+    pub(crate) fn raw<R>(
+        listener: TcpListener,
+        mut serve: impl FnMut(TcpStream, Arc<AtomicUsize>) -> R + Send + 'static,
+    ) -> Self
     where
-        F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
-        R: Future<Output = Response<AnyBody>> + Send + 'static,
-    {
-        Self::watched(listener, |_| {}, handler)
-    }
-
-    /// Starts a pod like [`Pod::on`], and shows every accepted connection to `watch`.
-    pub(crate) fn watched<F, R>(listener: TcpListener, watch: impl Fn(&TcpStream) + Send + 'static, handler: F) -> Self
-    where
-        F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
-        R: Future<Output = Response<AnyBody>> + Send + 'static,
+        R: Future<Output: Send + 'static> + Send + 'static,
     {
         let address = listener.local_addr().expect("bound");
         let (connections, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -413,22 +405,33 @@ impl Pod {
                 let Ok((stream, _)) = listener.0.accept().await else { return };
                 accepted.fetch_add(1, Ordering::SeqCst);
                 let _ = stream.set_nodelay(true); // Fails if it has been closed already.
-                watch(&stream);
-                let (handler, received) = (handler.clone(), received.clone());
-                serving.spawn(async move {
-                    let service = hyper::service::service_fn(move |request| {
-                        received.fetch_add(1, Ordering::SeqCst);
-                        let answer = handler(request);
-                        async move { Ok::<_, Infallible>(answer.await) }
-                    });
-                    let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                    builder.http1().max_headers(FIELDS_MAX).max_buf_size(HEAD_MAX);
-                    builder.http2().max_header_list_size(HEAD_MAX as u32);
-                    let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
-                });
+                serving.spawn(serve(stream, received.clone()));
             }
         });
         Self { address, connections, requests, accepting }
+    }
+
+    /// Starts a pod like [`Pod::start`], and shows every accepted connection to `watch`.
+    pub(crate) fn on<F, R>(listener: TcpListener, watch: impl Fn(&TcpStream) + Send + 'static, handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+        R: Future<Output = Response<AnyBody>> + Send + 'static,
+    {
+        Self::raw(listener, move |stream, received| {
+            watch(&stream);
+            let handler = handler.clone();
+            async move {
+                let service = hyper::service::service_fn(move |request| {
+                    received.fetch_add(1, Ordering::SeqCst);
+                    let answer = handler(request);
+                    async move { Ok::<_, Infallible>(answer.await) }
+                });
+                let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                builder.http1().max_headers(FIELDS_MAX).max_buf_size(HEAD_MAX);
+                builder.http2().max_header_list_size(HEAD_MAX as u32);
+                let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
+            }
+        })
     }
 
     /// Starts a pod that answers every request with `text`.
@@ -438,7 +441,7 @@ impl Pod {
 
     pub(crate) async fn saying_at(address: SocketAddr, text: &'static str) -> Self {
         let listener = TcpListener::bind(address).await.expect("no other test has it");
-        Self::on(listener, move |_| async move { Response::new(full(text)) })
+        Self::on(listener, |_| {}, move |_| async move { Response::new(full(text)) })
     }
 
     /// Starts a pod that answers with the request line and all headers, sorted.
@@ -452,11 +455,6 @@ impl Pod {
             Response::new(full(request.into_body().collect().await.expect("a complete body").to_bytes()))
         })
         .await
-    }
-
-    /// Starts a pod that returns the body of each request as it arrives.
-    pub(crate) async fn streaming_back() -> Self {
-        Self::start(|request: Request<Incoming>| async move { Response::new(request.into_body().boxed_unsync()) }).await
     }
 
     /// Starts a pod that returns the length of the request body.
@@ -594,19 +592,14 @@ pub(crate) fn post(path: &str) -> http::request::Builder {
     Request::builder().method(Method::POST).uri(path).header("host", "app.ns")
 }
 
-async fn stat_server(listener: TcpListener, sender: mpsc::UnboundedSender<WireStatMessage>) {
-    while let Ok((stream, _)) = listener.accept().await {
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };
-            while let Some(Ok(message)) = socket.next().await {
-                if message.is_binary() {
-                    let frame = common::wire::decode(&message.into_data()).expect("a frame");
-                    for entry in frame.messages {
-                        let _ = sender.send(entry);
-                    }
-                }
+pub(crate) async fn receive_stats(stream: TcpStream, sender: mpsc::UnboundedSender<WireStatMessage>) {
+    let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };
+    while let Some(Ok(message)) = socket.next().await {
+        if message.is_binary() {
+            let frame = common::wire::decode(&message.into_data()).expect("a frame");
+            for entry in frame.messages {
+                let _ = sender.send(entry);
             }
-        });
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Pods whose responses the test writes.
 
-use crate::rig::{Rig, bind, patient};
+use crate::rig::{Pod, Rig, listen, patient};
 use std::net::SocketAddr;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -14,20 +14,17 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) async fn start() -> Self {
-        let (listener, address) = bind().await;
         let (sender, requests) = unbounded_channel();
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let sender = sender.clone();
-                tokio::spawn(async move {
-                    // Connections without a head are probes.
-                    if let Some(head) = read_head(&mut stream).await {
-                        let _ = sender.send((head, stream));
-                    }
-                });
+        let pod = Pod::raw(listen().await, move |mut stream, _| {
+            let sender = sender.clone();
+            async move {
+                // Connections without a head are probes.
+                if let Some(head) = read_head(&mut stream).await {
+                    let _ = sender.send((head, stream));
+                }
             }
         });
-        Self { address, requests }
+        Self { address: pod.address, requests }
     }
 
     /// Also starts an activator that knows `ns/app` with this pod.

@@ -7,7 +7,7 @@ use crate::rig::{self, Pod, Rig, bind, listen, patient};
 use bytes::Bytes;
 use common::backend::Protocol;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty, Full};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use socket2::{SockFilter, SockRef, Socket};
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, oneshot};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -37,7 +37,7 @@ impl Mute {
         let listener = listen().await;
         let sockets = Arc::new(Mutex::new(vec![SockRef::from(&listener).try_clone().expect("a descriptor")]));
         let accepted = sockets.clone();
-        let pod = Pod::watched(
+        let pod = Pod::on(
             listener,
             move |stream| accepted.lock().push(descriptor(stream)),
             |request: Request<Incoming>| async move {
@@ -125,24 +125,6 @@ async fn only_posts_in_flight_at_a_silent_pod_fail() {
 /// Pod's response that accepts an upgrade, and first bytes of the tunnel.
 const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\nhello";
 
-/// Serves a pod that accepts upgrades and then reads once. Returns its connections.
-fn switch_protocols(listener: TcpListener) -> Arc<Mutex<Vec<Socket>>> {
-    let sockets = Arc::new(Mutex::new(Vec::new()));
-    let accepted = sockets.clone();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            accepted.lock().push(descriptor(&stream));
-            tokio::spawn(async move {
-                if stream.read(&mut [0; 1024]).await.is_ok_and(|n| n > 0) {
-                    stream.write_all(SWITCHED).await.expect("open");
-                    let _ = stream.read(&mut [0; 1024]).await;
-                }
-            });
-        }
-    });
-    sockets
-}
-
 /// Goal: an upgrade that waits at a pod that becomes silent is repeated at another pod, and becomes a tunnel there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_whose_pod_vanished_is_repeated_at_another() {
@@ -152,12 +134,13 @@ async fn an_upgrade_whose_pod_vanished_is_repeated_at_another() {
     let mut client = rig.send_raw(&rig::UPGRADE.replace("/ ", "/wait ")).await;
     rig::until(|| mute.pod.requests() == 1).await;
 
-    let listener = listen().await;
-    rig.pods(&[mute.pod.address, listener.local_addr().expect("bound")]).await;
-    let _sockets = switch_protocols(listener);
+    let other = Pod::start(|request| async move { rig::echo_tunnel(request, "echo") }).await;
+    rig.pods(&[mute.pod.address, other.address]).await;
     mute.fall_silent();
-    let text = rig::read_until(&mut client, "hello").await;
+    let text = rig::read_until(&mut client, "\r\n\r\n").await;
     assert!(text.starts_with("HTTP/1.1 101 "), "{text}");
+    rig::write(&mut client, "hello").await;
+    rig::read_until(&mut client, "hello").await;
 }
 
 /// Goal: a request whose only pod is gone signals at once that it waits, and gets the response of the next pod. Method:
@@ -239,7 +222,7 @@ async fn tunnels_and_bodies_of_a_vanished_pod_end_soon() {
     let mut tunnel = rig.send_raw(&rig::UPGRADE.replace("/ ", "/tunnel ")).await;
     let mut body = rig.send_raw("GET /body HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
     let upload = {
-        let mut client = rig.client().await;
+        let mut client = rig::http1_client(rig.address).await;
         let upload = rig::post("/upload").body(Full::new(Bytes::from(vec![b'x'; UPLOAD]))).expect("a request");
         tokio::spawn(async move { client.send_request(upload).await.map(|answer| answer.status()) })
     };
@@ -282,11 +265,16 @@ async fn tunnels_and_bodies_of_a_vanished_pod_end_soon() {
 /// Method: the pod vanishes before the client half-closes, so that only the half-close is unacknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_whose_half_close_is_not_acknowledged_ends_soon() {
-    let (listener, address) = bind().await;
-    let rig = Rig::with_pods(&[address], |_| {}).await;
-    let sockets = switch_protocols(listener);
+    let sockets = Arc::new(Mutex::new(Vec::<Socket>::new()));
+    let accepted = sockets.clone();
+    let pod = Pod::on(
+        listen().await,
+        move |stream| accepted.lock().push(descriptor(stream)),
+        |request| async move { rig::echo_tunnel(request, "echo") },
+    );
+    let rig = Rig::with_pods(&[pod.address], |_| {}).await;
     let mut client = rig.send_raw(rig::UPGRADE).await;
-    rig::read_until(&mut client, "hello").await;
+    rig::read_until(&mut client, "\r\n\r\n").await;
     sockets.lock().iter().for_each(silence);
     let ended = Instant::now();
     client.shutdown().await.expect("open");
@@ -311,7 +299,7 @@ async fn a_lost_keepalive_probe_ends_no_exchange() {
 async fn answered_after_a_lost_probe() -> Option<StatusCode> {
     let (sockets, answers) = (Arc::new(Mutex::new(Vec::<Socket>::new())), Arc::new(Notify::new()));
     let (accepted, awaited) = (sockets.clone(), answers.clone());
-    let pod = Pod::watched(
+    let pod = Pod::on(
         listen().await,
         move |stream| accepted.lock().push(descriptor(stream)),
         move |_: Request<Incoming>| {
@@ -341,28 +329,6 @@ async fn answered_after_a_lost_probe() -> Option<StatusCode> {
     Some(patient(answer).await.expect("no panic").status)
 }
 
-/// Goal: no client takes the response for complete, for every kind of length and end.
-#[tokio::test]
-async fn a_response_that_breaks_off_is_passed_on_as_a_reset() {
-    for over_http2 in [false, true] {
-        for head in [
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nparts\r\n",
-            "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nparts",
-        ] {
-            let broken = breaks_off(over_http2, Protocol::Http1, head.as_bytes(), &[]).await;
-            assert!(broken, "{head:?} to HTTP/2: {over_http2}: ended cleanly");
-        }
-        // SETTINGS; HEADERS of stream 1 with END_HEADERS (the static table's `:status: 200`); DATA.
-        let head =
-            [b"\0\0\0\x04\0\0\0\0\0".as_slice(), b"\0\0\x01\x01\x04\0\0\0\x01\x88", b"\0\0\x05\0\0\0\0\0\x01parts"];
-        let reset = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08";
-        for end in [&[] as &[u8], reset] {
-            let broken = breaks_off(over_http2, Protocol::H2c, &head.concat(), end).await;
-            assert!(broken, "HTTP/2 to HTTP/2: {over_http2}, {end:?}: ended cleanly");
-        }
-    }
-}
-
 /// Goal: an HTTP/1.0 client gets a reset, because an orderly close would complete the response. A complete response
 /// ends with an orderly close.
 #[tokio::test]
@@ -382,50 +348,4 @@ async fn a_response_that_breaks_off_is_a_reset_over_http_1_0() {
         let end = patient(client.read(&mut [0; 16])).await.map_err(|error| error.kind());
         assert_eq!(end, expected, "after {rest:?}");
     }
-}
-
-/// Returns whether a client notices that its response is incomplete if the pod sends `head`, then `end`, and closes the
-/// connection.
-async fn breaks_off(over_http2: bool, protocol: Protocol, head: &[u8], end: &'static [u8]) -> bool {
-    // Without workers, on which an HTTP/2 request needs another connection than the probe's: this pod accepts one.
-    let rig = Rig::with_options(|options| options.workers = None, |backend| backend.protocol = protocol).await;
-    let (listener, address) = bind().await;
-    rig.pods(&[address]).await;
-    let (hang_up, hung_up) = oneshot::channel::<()>();
-    let head = head.to_owned();
-    let pod = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.expect("dialled");
-        let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
-        // An HTTP/2 request is complete with its HEADERS frame (type 1 on stream 1).
-        let is_whole = |bytes: &[u8]| match protocol {
-            Protocol::Http1 => bytes.ends_with(b"\r\n\r\n"),
-            Protocol::H2c => bytes.windows(6).any(|part| part[0] == 1 && part[2..] == [0, 0, 0, 1]),
-        };
-        while !is_whole(&request) {
-            let n = stream.read(&mut chunk).await.expect("a request");
-            request.extend_from_slice(&chunk[..n]);
-        }
-        stream.write_all(&head).await.expect("open");
-        let _ = hung_up.await;
-        stream.write_all(end).await.expect("open");
-    });
-    let (first, rest) = first_and_rest(&rig, over_http2, hang_up).await;
-    assert_eq!(first, "parts");
-    patient(pod).await.expect("no panic");
-    rest.is_err()
-}
-
-/// Returns the first frame of the response, and its rest after the pod has closed.
-async fn first_and_rest(rig: &Rig, over_http2: bool, hang_up: oneshot::Sender<()>) -> (Bytes, hyper::Result<Bytes>) {
-    let target = if over_http2 { "http://app.ns/" } else { "/" };
-    let request = Request::get(target).header("host", "app.ns").body(Empty::<Bytes>::new()).expect("a request");
-    let response = if over_http2 {
-        patient(rig::http2_client(rig.address).await.send_request(request)).await
-    } else {
-        patient(rig.client().await.send_request(request)).await
-    };
-    let mut body = response.expect("a head").into_body();
-    let first = patient(body.frame()).await.expect("a frame").expect("whole").into_data().expect("data");
-    drop(hang_up);
-    (first, patient(body.collect()).await.map(http_body_util::Collected::to_bytes))
 }

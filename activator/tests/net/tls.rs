@@ -121,7 +121,7 @@ pub(crate) fn get(uri: &str) -> Request<Empty<Bytes>> {
 }
 
 /// Goal: without a negotiated protocol, that of the first bytes is served. Other protocols, older versions of TLS and
-/// other names are errors.
+/// other names are errors. Plain HTTP gets an error with Go's text there, and is served on the plain port.
 #[tokio::test]
 async fn the_tls_port_serves_the_negotiated_protocol() {
     let authority = Authority::new("one");
@@ -132,16 +132,13 @@ async fn the_tls_port_serves_the_negotiated_protocol() {
     rig.pods(&[pod.address]).await;
     for alpn in [&[][..], &[&b"http/1.1"[..]], &[b"http/1.1", b"x"]] {
         let stream = Client { alpn, ..ANY }.connect(&authority, address).await.expect("shaken");
-        let answer =
-            FullResponse::read(patient(http1(stream).await.send_request(get("/"))).await.expect("answered")).await;
+        let answer = FullResponse::receive(http1(stream).await.send_request(get("/"))).await;
         assert_eq!(answer.status, StatusCode::OK, "{alpn:?}");
         assert!(answer.body.contains("x-forwarded-proto: https"), "{}", answer.body);
     }
     for alpn in [&[][..], &[&b"h2"[..]], &[b"h2", b"http/1.1"]] {
         let stream = Client { alpn, ..ANY }.connect(&authority, address).await.expect("shaken");
-        let request = get("https://app.ns/");
-        let answer =
-            FullResponse::read(patient(http2(stream).await.send_request(request)).await.expect("answered")).await;
+        let answer = FullResponse::receive(http2(stream).await.send_request(get("https://app.ns/"))).await;
         assert_eq!(answer.status, StatusCode::OK, "{alpn:?}");
     }
     let unknown = Client { alpn: &[b"spdy/3"], ..ANY }.connect(&authority, address).await.expect_err("not supported");
@@ -152,19 +149,11 @@ async fn the_tls_port_serves_the_negotiated_protocol() {
     let misnamed =
         Client { name: "other.example", ..ANY }.connect(&authority, address).await.expect_err("another name");
     assert!(misnamed.to_string().contains("kn-routing"), "{misnamed}");
-    rig.activator.stop().await;
-}
-
-/// Goal: the error has Go's text. The plain port still serves plain HTTP.
-#[tokio::test]
-async fn plain_http_on_the_tls_port_gets_a_plain_error() {
-    let authority = Authority::new("one");
-    let rig = Rig::start_configured(|_| {}, configs(&internal(&authority, &authority))).await;
-    let mut stream = TcpStream::connect(rig.activator.https.expect("TLS is on")).await.expect("connected");
-    rig::write(&mut stream, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
-    let answer = rig::read_to_end(&mut stream).await;
+    let mut plain = rig::connect_and_write(address, rig::GET).await;
+    let answer = rig::read_to_end(&mut plain).await;
     assert_eq!(answer, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n");
-    assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::NOT_FOUND, "no revision, but a response");
+    assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::OK);
+    rig.activator.stop().await;
 }
 
 /// Goal: the connection continues, and the next one gets the new certificate.
@@ -182,7 +171,7 @@ async fn a_certificate_is_replaced_while_a_connection_lives() {
     let mut client = http1(stream).await;
     let ask = async |client: &mut hyper::client::conn::http1::SendRequest<_>| {
         patient(client.ready()).await.expect("open");
-        FullResponse::read(patient(client.send_request(get("/"))).await.expect("answered")).await.body
+        FullResponse::receive(client.send_request(get("/"))).await.body
     };
     assert_eq!(ask(&mut client).await, "hello");
     tls.identity.replace(second.signed(&["kn-routing"]));
@@ -208,32 +197,38 @@ impl QueueProxy {
         let tls = TcpListener::bind(SocketAddr::new(ip, 8112)).await.expect("an address of its own");
         let identity = Identity::new(pair);
         let config = server_config(&identity, &Parameters::default(), ClientAuth::None, &HTTP_ALPN).expect("valid");
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = tls.accept().await {
-                let acceptor = TlsAcceptor::from(config.clone());
-                tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
-                    assert!(stream.get_ref().1.alpn_protocol().is_none(), "none is offered, as upstream");
-                    assert_eq!(stream.get_ref().1.server_name(), Some(NAMES[0]));
-                    let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| async move {
-                        let host = request.headers().get("host").map(|host| host.to_str().expect("text").to_owned());
-                        let text = format!("{:?} {} {host:?}", request.version(), request.uri());
-                        let mut response = Response::new(full(text));
-                        if request.uri().path() == "/last" {
-                            response.headers_mut().insert("connection", "close".parse().expect("a value"));
-                        }
-                        Ok::<_, std::convert::Infallible>(response)
-                    });
-                    let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
+        Pod::raw(tls, move |stream, _| {
+            let acceptor = TlsAcceptor::from(config.clone());
+            async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                assert!(stream.get_ref().1.alpn_protocol().is_none(), "none is offered, as upstream");
+                assert_eq!(stream.get_ref().1.server_name(), Some(NAMES[0]));
+                let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| async move {
+                    let host = request.headers().get("host").map(|host| host.to_str().expect("text").to_owned());
+                    let text = format!("{:?} {} {host:?}", request.version(), request.uri());
+                    let mut response = Response::new(full(text));
+                    if request.uri().path() == "/last" {
+                        response.headers_mut().insert("connection", "close".parse().expect("a value"));
+                    }
+                    Ok::<_, std::convert::Infallible>(response)
                 });
+                let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
             }
         });
-        let plain = Pod::on(plain, |request: Request<hyper::body::Incoming>| async move {
-            let probed = request.headers().get(headers::NETWORK_PROBE).is_some_and(|value| value == "queue");
-            Response::new(full(if probed { "queue" } else { "a request in plain" }))
-        });
+        let plain = Pod::on(
+            plain,
+            |_| {},
+            |request: Request<hyper::body::Incoming>| async move {
+                let probed = request.headers().get(headers::NETWORK_PROBE).is_some_and(|value| value == "queue");
+                if probed {
+                    let is_knatives = request.headers()["user-agent"] == "Knative-Activator-Probe";
+                    assert!(is_knatives && request.uri().path() == "/healthz", "{request:?}");
+                }
+                Response::new(full(if probed { "queue" } else { "a request in plain" }))
+            },
+        );
         Self { plain, identity }
     }
 }

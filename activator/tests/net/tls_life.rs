@@ -1,6 +1,6 @@
 //! TLS during drains and rotations of certificates, and probes over HTTPS.
 
-use crate::rig::{self, Pod, Rig, bind, full, patient, read_until};
+use crate::rig::{self, Pod, Rig, full, listen, patient, read_until};
 use crate::tls::{
     ANY, Authority, Client, NAMES, QueueProxy, configs, get, http1, http2, internal, knative, to_revision,
 };
@@ -133,34 +133,30 @@ async fn certificates_rotate_under_load() {
 /// Goal: the probe ignores the pod's certificate. Requests still use the plain port.
 #[tokio::test]
 async fn a_probe_over_https_decides_when_a_pod_is_used() {
-    let (ready, probes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let (listener, address) = bind().await;
+    let ready = Arc::new(AtomicBool::new(false));
     let identity = Identity::new(Authority::new("unknown").signed(&["unknown.example"]));
     let config = server_config(&identity, &Parameters::default(), ClientAuth::None, &[]).expect("valid");
-    let (is_ready, count) = (ready.clone(), probes.clone());
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let (acceptor, ready, count) = (TlsAcceptor::from(config.clone()), is_ready.clone(), count.clone());
-            tokio::spawn(async move {
-                let Ok(stream) = acceptor.accept(stream).await else { return };
-                let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-                    count.fetch_add(1, Ordering::SeqCst);
-                    let good = ready.load(Ordering::SeqCst) && request.uri() == "/ready" && request.method() == "GET";
-                    let mut response = Response::new(full(""));
-                    *response.status_mut() = if good { StatusCode::NO_CONTENT } else { StatusCode::NOT_FOUND };
-                    async move { Ok::<_, std::convert::Infallible>(response) }
-                });
-                let _ =
-                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    let is_ready = ready.clone();
+    let probed = Pod::raw(listen().await, move |stream, probes| {
+        let (acceptor, ready) = (TlsAcceptor::from(config.clone()), is_ready.clone());
+        async move {
+            let Ok(stream) = acceptor.accept(stream).await else { return };
+            let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+                probes.fetch_add(1, Ordering::SeqCst);
+                let good = ready.load(Ordering::SeqCst) && request.uri() == "/ready" && request.method() == "GET";
+                let mut response = Response::new(full(""));
+                *response.status_mut() = if good { StatusCode::NO_CONTENT } else { StatusCode::NOT_FOUND };
+                async move { Ok::<_, std::convert::Infallible>(response) }
             });
+            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         }
     });
     let pod = Pod::saying("served in plain").await;
-    let probe = Probe { kind: ProbeKind::Https, port: Some(address.port()), ..Probe::http("/ready") };
+    let probe = Probe { kind: ProbeKind::Https, port: Some(probed.address.port()), ..Probe::http("/ready") };
     let rig = Rig::with_pods(&[pod.address], |backend| backend.probe = probe).await;
     let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
         rig.until(|load| load.queued == 1).await;
-        rig::until(|| probes.load(Ordering::SeqCst) >= 5).await;
+        rig::until(|| probed.requests() >= 5).await;
         assert_eq!(pod.requests(), 0, "no request before a probe has passed");
         ready.store(true, Ordering::SeqCst);
     });

@@ -1,17 +1,14 @@
 //! Spans that a collector receives, and the trace context that pods receive.
 
-use crate::rig::{self, Pod, Rig, full, patient};
+use crate::rig::{Pod, Rig, full, patient};
 use activator::{Configs, Options};
-use bytes::Bytes;
 use common::config::{ObservabilityConfig, OtlpProtocol, TracingConfig, TracingProtocol};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
@@ -19,31 +16,22 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// Starts a collector of spans, and an activator that sends them there.
 pub(crate) async fn traced(change: impl FnOnce(&mut Options)) -> (Rig, mpsc::UnboundedReceiver<Span>) {
-    let (listener, address) = rig::bind().await;
     let (sender, spans) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let sender = sender.clone();
-            let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-                let sender = sender.clone();
-                async move {
-                    assert_eq!(request.uri().path(), "/v1/traces");
-                    let body = request.into_body().collect().await.expect("whole").to_bytes();
-                    let batch = ExportTraceServiceRequest::decode(body).expect("OTLP");
-                    for scope in batch.resource_spans.into_iter().flat_map(|resource| resource.scope_spans) {
-                        scope.spans.into_iter().for_each(|span| drop(sender.send(span)));
-                    }
-                    Ok::<_, Infallible>(Response::new(Full::new(Bytes::new())))
-                }
-            });
-            tokio::spawn(async move {
-                let _ =
-                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-            });
+    let collector = Pod::start(move |request: Request<Incoming>| {
+        let sender = sender.clone();
+        async move {
+            assert_eq!(request.uri().path(), "/v1/traces");
+            let body = request.into_body().collect().await.expect("whole").to_bytes();
+            let batch = ExportTraceServiceRequest::decode(body).expect("OTLP");
+            for scope in batch.resource_spans.into_iter().flat_map(|resource| resource.scope_spans) {
+                scope.spans.into_iter().for_each(|span| drop(sender.send(span)));
+            }
+            Response::new(full(""))
         }
-    });
+    })
+    .await;
     let protocol = TracingProtocol::Otlp(OtlpProtocol::HttpProtobuf);
-    let tracing = TracingConfig { protocol, endpoint: format!("http://{address}"), sampling_rate: 1.0 };
+    let tracing = TracingConfig { protocol, endpoint: format!("http://{}", collector.address), sampling_rate: 1.0 };
     let telemetry = watch::channel(Arc::new(ObservabilityConfig { tracing, ..Default::default() })).1;
     (Rig::start_configured(change, Configs { telemetry, ..Configs::default() }).await, spans)
 }
@@ -89,14 +77,6 @@ async fn a_request_has_knatives_spans_and_the_last_is_the_pods_parent() {
     }
     let [span] = &others[..] else { panic!("{others:?}") };
     assert_eq!((span.name.as_str(), span.parent_span_id.len()), ("GET", 0));
-}
-
-#[tokio::test]
-async fn without_tracing_the_callers_context_passes_unchanged() {
-    let pod = Pod::echoing().await;
-    let rig = Rig::with_pods(&[pod.address], |_| {}).await;
-    let answer = rig.send(Request::get("/").header("host", "app.ns").header("traceparent", PARENT)).await;
-    assert!(answer.body.contains(&format!("traceparent: {PARENT}")), "{}", answer.body);
 }
 
 fn hex(text: &str) -> Vec<u8> {

@@ -3,10 +3,11 @@
 
 use crate::frames::*;
 use crate::log;
-use crate::rig::{self, Rig, bind};
+use crate::rig::{self, Pod, Rig, bind, listen};
+use crate::scripted::read_head;
 use activator_core::breaker::Capacity;
 use bytes::Bytes;
-use common::backend::{Probe, Protocol};
+use common::backend::{Backend, Probe, Protocol};
 use http::{Request, StatusCode};
 use http_body_util::Full;
 use socket2::SockRef;
@@ -17,7 +18,6 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 
 /// Number of idle connections to each pod at the start.
 const IDLE: usize = 4;
@@ -33,34 +33,11 @@ enum ConnectionEnd {
     HalfAHead,
 }
 
-/// Pod that sends responses for `/meet` once it has [`IDLE`] such requests, and closes on every other request.
-struct Closing {
-    address: SocketAddr,
-    accepted: Arc<AtomicUsize>,
-    runs: Arc<AtomicUsize>,
-    accepting: tokio::task::JoinHandle<()>,
-}
-
-impl Closing {
-    async fn start(way: ConnectionEnd) -> Self {
-        let (listener, address) = bind().await;
-        let (accepted, runs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (count, ran, met) = (accepted.clone(), runs.clone(), Arc::new(Barrier::new(IDLE)));
-        let accepting = tokio::spawn(async move {
-            let mut streams = JoinSet::new(); // Dropped with the pod.
-            while let Ok((stream, _)) = listener.accept().await {
-                count.fetch_add(1, Ordering::SeqCst);
-                streams.spawn(serve(stream, way, ran.clone(), met.clone()));
-            }
-        });
-        Self { address, accepted, runs, accepting }
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
+/// Starts a pod that sends responses for `/meet` once it has [`IDLE`] such requests, and closes on every other request.
+/// It counts only the latter.
+async fn closing(way: ConnectionEnd) -> Pod {
+    let met = Arc::new(Barrier::new(IDLE));
+    Pod::raw(listen().await, move |stream, runs| serve(stream, way, runs, met.clone()))
 }
 
 async fn serve(
@@ -69,12 +46,8 @@ async fn serve(
     runs: Arc<AtomicUsize>,
     met: Arc<Barrier>,
 ) -> std::io::Result<()> {
-    loop {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await?);
-        }
-        if !head.starts_with(b"GET /meet ") {
+    while let Some(head) = read_head(&mut stream).await {
+        if !head.starts_with("GET /meet ") {
             runs.fetch_add(1, Ordering::SeqCst);
             match way {
                 ConnectionEnd::Finish => {}
@@ -86,24 +59,25 @@ async fn serve(
         met.wait().await;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await?;
     }
+    Ok(())
 }
 
 /// Starts an activator with two such pods, each with [`IDLE`] slots.
-async fn two(way: ConnectionEnd) -> (Arc<Rig>, [Closing; 2]) {
+async fn two(way: ConnectionEnd) -> (Arc<Rig>, [Pod; 2]) {
     let rig = Rig::with_revision(|backend| {
         backend.probe = Probe::default(); // A pod that was taken out of use does not return without a new listing.
         backend.container_concurrency = IDLE as u32;
     });
     let rig = Arc::new(rig.await);
-    let pods = [Closing::start(way).await, Closing::start(way).await];
+    let pods = [closing(way).await, closing(way).await];
     rig.ready_pods(&pods.each_ref().map(|pod| pod.address)).await;
     rig.until(has_both_pods).await;
     (rig, pods)
 }
 
 /// Returns how many requests each pod has run, in ascending order.
-fn runs_of(pods: &[Closing; 2]) -> [usize; 2] {
-    let mut runs = pods.each_ref().map(|pod| pod.runs.load(Ordering::SeqCst));
+fn runs_of(pods: &[Pod; 2]) -> [usize; 2] {
+    let mut runs = pods.each_ref().map(Pod::requests);
     runs.sort_unstable();
     runs
 }
@@ -144,51 +118,46 @@ async fn a_request_whose_program_closes_gets_a_502_and_its_pod_stays_in_use() {
             let load = rig.activator.load(&rig::key("app"));
             assert!(load.is_some_and(has_both_pods), "{way:?}, warm: {warm}: a pod is out of use");
             meet(&rig).await;
-            let accepted: usize = pods.iter().map(|pod| pod.accepted.load(Ordering::SeqCst)).sum();
+            let accepted: usize = pods.iter().map(|pod| pod.connections.load(Ordering::SeqCst)).sum();
             assert!(accepted <= 2 * IDLE + 2, "{way:?}, warm: {warm}: {accepted} connections");
             rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
         }
     }
 }
 
-/// Goal: an idempotent request whose new connection is reset goes to the other pod once, with its body.
+/// Goal: an idempotent request whose reused connection is closed, or whose new one is reset, goes to the other pod once,
+/// with its body. A request with a chunked body runs once, even if the body is empty, whatever the method and headers,
+/// and so does a request that is not safe to repeat.
 #[tokio::test]
-async fn an_idempotent_request_is_sent_again_after_a_reset() {
-    for (method, body, expected) in
-        [("GET", "", [1, 1]), ("DELETE", "", [1, 1]), ("PUT", "body", [1, 1]), ("POST", "body", [0, 1])]
-    {
-        let (rig, pods) = two(ConnectionEnd::Reset).await;
-        let length = body.len();
-        let request = format!("{method} /close HTTP/1.1\r\nhost: app.ns\r\ncontent-length: {length}\r\n\r\n{body}");
-        let answer = rig::read_until(&mut rig.send_raw(&request).await, "\r\n\r\n").await;
-        assert!(answer.starts_with("HTTP/1.1 502 "), "{method}: {answer}");
-        assert_eq!(runs_of(&pods), expected, "{method}");
-        assert!(rig.activator.load(&rig::key("app")).is_some_and(has_both_pods), "{method}: a pod is out of use");
-    }
-}
-
-/// Goal: a request with a chunked body runs once, even if the body is empty, whatever the method and headers, and so
-/// does a request that is not safe to repeat. Method: the same requests without a body run twice.
-#[tokio::test]
-async fn a_request_with_chunks_runs_once() {
+async fn only_a_request_that_is_safe_to_repeat_runs_twice() {
+    use ConnectionEnd::{Finish, Reset};
+    const ANY: &str = "accept: */*";
     const KEY: &str = "idempotency-key: once";
     const CHUNKED: &str = "transfer-encoding: chunked";
+    const EMPTY: &str = "content-length: 0";
     let rows = [
-        ("POST", [KEY, "content-length: 0"], "", 2),
-        ("POST", [KEY, CHUNKED], "5\r\nhello\r\n0\r\n\r\n", 1),
-        ("POST", [KEY, CHUNKED], "0\r\n\r\n", 1),
-        ("POST", ["accept: */*", CHUNKED], "5\r\nhello\r\n0\r\n\r\n", 1),
-        ("POST", ["accept: */*", "content-length: 5"], "hello", 1),
-        ("GET", ["accept: */*", CHUNKED], "0\r\n\r\n", 1),
-        ("GET", ["accept: */*", "accept: text/html"], "", 2),
+        (Reset, "GET", [ANY, EMPTY], "", [1, 1]),
+        (Reset, "DELETE", [ANY, EMPTY], "", [1, 1]),
+        (Reset, "PUT", [ANY, "content-length: 4"], "body", [1, 1]),
+        (Reset, "POST", [ANY, "content-length: 4"], "body", [0, 1]),
+        (Finish, "POST", [KEY, EMPTY], "", [1, 1]),
+        (Finish, "POST", [KEY, CHUNKED], "5\r\nhello\r\n0\r\n\r\n", [0, 1]),
+        (Finish, "POST", [KEY, CHUNKED], "0\r\n\r\n", [0, 1]),
+        (Finish, "POST", [ANY, CHUNKED], "5\r\nhello\r\n0\r\n\r\n", [0, 1]),
+        (Finish, "POST", [ANY, "content-length: 5"], "hello", [0, 1]),
+        (Finish, "GET", [ANY, CHUNKED], "0\r\n\r\n", [0, 1]),
+        (Finish, "GET", [ANY, "accept: text/html"], "", [1, 1]),
     ];
-    for (method, [one, other], body, expected) in rows {
-        let (rig, pods) = two(ConnectionEnd::Finish).await;
-        meet(&rig).await;
+    for (way, method, [one, other], body, expected) in rows {
+        let (rig, pods) = two(way).await;
+        if way == Finish {
+            meet(&rig).await;
+        }
         let request = format!("{method} /close HTTP/1.1\r\nhost: app.ns\r\n{one}\r\n{other}\r\n\r\n{body}");
         let answer = rig::read_until(&mut rig.send_raw(&request).await, "\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 502 "), "{request}: {answer}");
-        assert_eq!(runs_of(&pods).iter().sum::<usize>(), expected, "{request}");
+        assert_eq!(runs_of(&pods), expected, "{way:?} {request}");
+        assert!(rig.activator.load(&rig::key("app")).is_some_and(has_both_pods), "{request}: a pod is out of use");
         rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
         rig::until(|| rig.activator.held() == (0, 0)).await;
     }
@@ -199,13 +168,12 @@ async fn a_request_with_chunks_runs_once() {
 async fn a_pod_that_sends_no_response_is_logged_once() {
     log::capture();
     let (rig, pods) = two(ConnectionEnd::HalfAHead).await;
-    let ran = |pod: &Closing| pod.runs.load(Ordering::SeqCst);
-    while pods.iter().any(|pod| ran(pod) < 3) {
+    while pods.iter().any(|pod| pod.requests() < 3) {
         assert_eq!(rig.send(rig::post("/close")).await.status, StatusCode::BAD_GATEWAY);
     }
     for pod in &pods {
         let lines = log::lines(&format!("pod={}", pod.address));
-        assert_eq!(lines.len(), 1, "{} failures: {lines:#?}", ran(pod));
+        assert_eq!(lines.len(), 1, "{} failures: {lines:#?}", pod.requests());
         assert!(lines[0].contains("WARN") && lines[0].contains("no answer from pod"), "{lines:?}");
     }
 }
@@ -231,22 +199,16 @@ enum Http2Way {
     GoAway,
 }
 
-async fn http2(mut stream: TcpStream, way: Http2Way, first: First, runs: Arc<AtomicUsize>) -> std::io::Result<()> {
+async fn http2(mut stream: TcpStream, way: Http2Way, mut first: First, runs: Arc<AtomicUsize>) -> std::io::Result<()> {
     stream.read_exact(&mut [0; PREFACE.len()]).await?;
     stream.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
-    let mut first = first;
     loop {
-        let received = read_frame(&mut stream).await?;
-        if received.kind != HEADERS {
-            continue;
-        }
-        let id = received.stream;
+        let id = next_stream(&mut stream).await?;
         runs.fetch_add(1, Ordering::SeqCst);
         match std::mem::replace(&mut first, First::AsOthers) {
             First::Answered => {
-                stream
-                    .write_all(&frame(HEADERS, END_STREAM | END_HEADERS, id, &block(&[(b":status", b"204")])))
-                    .await?;
+                let no_content = block(&[(b":status", b"204")]);
+                stream.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, id, &no_content)).await?;
                 continue;
             }
             First::Unanswered => continue,
@@ -257,8 +219,7 @@ async fn http2(mut stream: TcpStream, way: Http2Way, first: First, runs: Arc<Ato
             Http2Way::Reset => return SockRef::from(&stream).set_linger(Some(Duration::ZERO)),
             Http2Way::ResetStream(code) => stream.write_all(&frame(RST_STREAM, 0, id, &code.to_be_bytes())).await?,
             Http2Way::GoAway => {
-                stream.write_all(&frame(GOAWAY, 0, 0, &[id.to_be_bytes(), [0; 4]].concat())).await?;
-                return Ok(());
+                return stream.write_all(&frame(GOAWAY, 0, 0, &[id.to_be_bytes(), [0; 4]].concat())).await;
             }
         }
     }
@@ -286,22 +247,16 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
             ("PUT", First::Answered, over_used),
             ("POST", First::Answered, 1..=1),
         ] {
-            let rig = Rig::with_revision(|backend| {
-                (backend.protocol, backend.probe) = (Protocol::H2c, Probe::default());
-                backend.container_concurrency = 1;
-            })
-            .await;
-            let ((listener, address), runs) = (bind().await, Arc::new(AtomicUsize::new(0)));
-            let counted = runs.clone();
-            tokio::spawn(async move {
-                // Only on the first connection: elsewhere it would be another run.
-                let mut first = first;
-                while let Ok((stream, _)) = listener.accept().await {
-                    let first = std::mem::replace(&mut first, First::AsOthers);
-                    tokio::spawn(http2(stream, way, first, counted.clone()));
-                }
+            let change = |backend: &mut Backend| {
+                (backend.protocol, backend.probe, backend.container_concurrency) = (Protocol::H2c, Probe::default(), 1)
+            };
+            let rig = Rig::with_revision(change).await;
+            // Only on the first connection: elsewhere it would be another run.
+            let mut of_next = first;
+            let pod = Pod::raw(listen().await, move |stream, runs| {
+                http2(stream, way, std::mem::replace(&mut of_next, First::AsOthers), runs)
             });
-            rig.ready_pods(&[address]).await;
+            rig.ready_pods(&[pod.address]).await;
             // One client, so that one worker has all requests.
             let mut client = rig::http2_client(rig.address).await;
             let mut send = |method: &str| {
@@ -317,16 +272,16 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
                 }
                 First::Unanswered => {
                     let waiting = tokio::spawn(send("GET"));
-                    rig::until(|| runs.load(Ordering::SeqCst) == 1).await;
+                    rig::until(|| pod.requests() == 1).await;
                     waiting.abort();
                     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
                 }
                 First::AsOthers => {}
             }
-            let before = runs.load(Ordering::SeqCst);
-            let answer = rig::FullResponse::read(rig::patient(send(method)).await.expect("an answer")).await;
+            let before = pod.requests();
+            let answer = rig::FullResponse::receive(send(method)).await;
             assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{name}: {}", answer.body);
-            let runs = runs.load(Ordering::SeqCst) - before;
+            let runs = pod.requests() - before;
             assert!(expected.contains(&runs), "{name}: {runs} runs");
             let load = rig.activator.load(&rig::key("app")).expect("known");
             assert_eq!(load.capacity, Capacity::Limited(1), "{name}: the pod is out of use");
@@ -342,44 +297,29 @@ async fn close(listener: TcpListener, address: SocketAddr) {
 }
 
 /// Goal: on a connection without an earlier response, a pod that died is distinguished from a program that closes: it
-/// accepts no other connection, so the request goes to another pod.
+/// accepts no other connection, so the request goes to another pod, with its body. Method: the pod ends after it has
+/// read the request.
 #[tokio::test]
 async fn a_request_whose_pod_died_goes_to_another() {
-    for reset in [false, true] {
+    for (method, body, reset) in [("GET", "", false), ("GET", "", true), ("PUT", "whole", false)] {
         let rig = Rig::with_revision(|backend| backend.probe = Probe::default()).await;
         let (dying, address) = bind().await;
         rig.ready_pods(&[address]).await;
-        let next = rig::Pod::saying("next").await;
-        let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
-            let (mut stream, _) = dying.accept().await.expect("dialled");
-            stream.read_exact(&mut [0; 16]).await.expect("a head");
-            rig.ready_pods(&[address, next.address]).await;
-            rig.settled().await;
-            close(dying, address).await;
-            if reset {
-                SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("open");
-            }
-            drop(stream); // With unread data: a reset in any case.
-        });
-        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "next"), "reset: {reset}");
+        let next = Pod::returning().await;
+        let length = body.len();
+        let request = format!("{method} / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: {length}\r\n\r\n{body}");
+        let mut client = rig.send_raw(&request).await;
+        let (mut stream, _) = dying.accept().await.expect("dialled");
+        rig::read_until(&mut stream, &format!("\r\n\r\n{body}")).await;
+        rig.ready_pods(&[address, next.address]).await;
+        rig.settled().await;
+        close(dying, address).await;
+        if reset {
+            SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("open");
+        }
+        drop(stream);
+        let answer = rig::read_until(&mut client, &format!("\r\n\r\n{body}")).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{method}, reset: {reset}: {answer}");
         assert_eq!(next.requests(), 1);
     }
-}
-
-/// Method: the pod ends after it has read the body.
-#[tokio::test]
-async fn a_put_whose_pod_died_is_sent_again_with_its_body() {
-    let rig = Rig::with_revision(|backend| backend.probe = Probe::default()).await;
-    let (ending, address) = bind().await;
-    rig.ready_pods(&[address]).await;
-    let next = rig::Pod::streaming_back().await;
-    let mut client = rig.send_raw("PUT / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 5\r\n\r\nwhole").await;
-    let (mut stream, _) = ending.accept().await.expect("dialled");
-    rig::read_until(&mut stream, "whole").await;
-    rig.ready_pods(&[address, next.address]).await;
-    rig.settled().await;
-    close(ending, address).await;
-    drop(stream);
-    let answer = rig::read_until(&mut client, "whole").await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }

@@ -1,9 +1,8 @@
 //! Uploads with an early response, and bodies of requests that usually have none.
 
-use crate::rig::{self, Rig, patient, read_until, write};
-use crate::scripted::Scripted;
+use crate::rig::{self, Pod, Rig, listen, patient, read_until, write};
+use crate::scripted::{Scripted, read_head};
 use common::backend::{Backend, Protocol};
-use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
@@ -103,45 +102,35 @@ async fn an_upload_that_the_pod_stops_reading_ends_with_its_response() {
 
 /// Starts a pod that sends every response at once and completely, and then reads the upload to its end, which it
 /// reports.
-async fn answering(protocol: Protocol) -> (SocketAddr, mpsc::UnboundedReceiver<()>) {
+async fn answering(protocol: Protocol) -> (Pod, mpsc::UnboundedReceiver<()>) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    if protocol == Protocol::Http1 {
-        let mut pods = Scripted::start().await;
-        let address = pods.address;
-        tokio::spawn(async move {
-            while let Some((_, mut stream)) = pods.requests.recv().await {
-                let sender = sender.clone();
-                tokio::spawn(async move {
+    let pod = Pod::raw(listen().await, move |mut stream, _| {
+        let sender = sender.clone();
+        async move {
+            if protocol == Protocol::Http1 {
+                if read_head(&mut stream).await.is_some() {
                     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
                     let _ = stream.read_to_end(&mut Vec::new()).await;
+                    let _ = sender.send(());
+                }
+                return Ok(());
+            }
+            let mut connection = h2::server::handshake(stream).await?;
+            while let Some((request, mut respond)) = connection.accept().await.transpose()? {
+                let mut answer = respond.send_response(http::Response::new(()), false)?;
+                answer.send_data("ok".into(), true)?;
+                let (sender, mut body) = (sender.clone(), request.into_body());
+                tokio::spawn(async move {
+                    while let Some(Ok(data)) = body.data().await {
+                        let _ = body.flow_control().release_capacity(data.len());
+                    }
                     sender.send(())
                 });
             }
-        });
-        return (address, receiver);
-    }
-    let (listener, address) = rig::bind().await;
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                let mut connection = h2::server::handshake(stream).await?;
-                while let Some((request, mut respond)) = connection.accept().await.transpose()? {
-                    let mut answer = respond.send_response(http::Response::new(()), false)?;
-                    answer.send_data("ok".into(), true)?;
-                    let (sender, mut body) = (sender.clone(), request.into_body());
-                    tokio::spawn(async move {
-                        while let Some(Ok(data)) = body.data().await {
-                            let _ = body.flow_control().release_capacity(data.len());
-                        }
-                        sender.send(())
-                    });
-                }
-                Ok::<_, h2::Error>(())
-            });
+            Ok::<_, h2::Error>(())
         }
     });
-    (address, receiver)
+    (pod, receiver)
 }
 
 /// Goal: after a complete response the activator ends the upload: at the pod, where it would run beside the next
@@ -149,9 +138,9 @@ async fn answering(protocol: Protocol) -> (SocketAddr, mpsc::UnboundedReceiver<(
 #[tokio::test]
 async fn an_upload_that_neither_side_ends_ends_with_its_response() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
-        let (address, mut ended) = answering(protocol).await;
+        let (pod, mut ended) = answering(protocol).await;
         let change = |backend: &mut Backend| (backend.protocol, backend.container_concurrency) = (protocol, 1);
-        let rig = Rig::with_pods(&[address], change).await;
+        let rig = Rig::with_pods(&[pod.address], change).await;
 
         for framing in ["content-length: 100000000", "transfer-encoding: chunked"] {
             let (mut read, mut write) = rig.raw().await.into_split();
@@ -204,7 +193,7 @@ async fn a_connection_with_many_early_responses_is_replaced() {
         refused += 1;
         assert!(refused < 100, "it is not replaced");
     }
-    rig.pods(&[pod]).await;
+    rig.pods(&[pod.address]).await;
     assert_eq!(patient(held).await.expect("it is still served").status(), http::StatusCode::OK);
     drop(sender);
     patient(served).await.expect("no panic").expect("an orderly end");

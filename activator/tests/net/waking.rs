@@ -3,13 +3,15 @@
 use crate::rig::{self, Pod, Rig, bind, patient, read_until, until};
 use activator::discovery::{Event, Spec};
 use common::backend::Probe;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Goal: an admitted request that found its pod gone is sent to the next pod before later requests, with its body.
+/// Goal: an admitted request that found its pod gone is sent to the next pod before later requests, with its body. It
+/// is held like others: it is charged, and ends with its client, although its body is unread.
 #[tokio::test]
 async fn an_unsent_request_returns_to_the_head_of_the_queue() {
     let rig = Rig::with_revision(|backend| backend.container_concurrency = 1).await;
@@ -37,20 +39,12 @@ async fn an_unsent_request_returns_to_the_head_of_the_queue() {
         read_until(client, "body").await;
     }
     assert_eq!(*order.lock(), ["/1", "/2", "/3"]);
-}
 
-/// Goal: a request that waits again is held like others: it is charged, and ends with its client, although its body is
-/// unread.
-#[tokio::test]
-async fn an_unsent_request_ends_with_its_client() {
-    let rig = Rig::with_revision(|backend| backend.container_concurrency = 1).await;
-    let pod = rig.only_pod(Pod::saying("first").await).await;
-    assert_eq!(rig.get("app.ns", "/before").await.body, "first");
-    pod.kill().await;
-    let client = rig.send_raw("POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody").await;
+    next.kill().await;
+    let leaving = rig.send_raw("POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody").await;
     rig.until(|load| load.queued == 1 && load.in_flight == 0).await;
     until(|| matches!(rig.activator.held(), (1, 1..))).await;
-    rig::reset(client);
+    rig::reset(leaving);
     rig.until(|load| load.queued == 0 && load.in_flight == 0).await;
     until(|| rig.activator.held() == (0, 0)).await;
 }
@@ -117,4 +111,32 @@ async fn a_timeout_after_a_refused_wake_names_the_reason() {
 
     rig.revision(bounded(500, None)).await;
     assert_eq!(rig.get("app.ns", "/").await.body, format!("{bound} 500ms\n"));
+}
+
+/// Method: a later request that has waited all the time has a later deadline, and so must be refused later.
+#[tokio::test]
+async fn a_request_that_is_queued_again_keeps_its_deadline() {
+    const APART: Duration = Duration::from_secs(2);
+    let rig = Rig::with_revision(|backend| (backend.container_concurrency, backend.timeout_ms) = (1, 6_000)).await;
+    let pod = rig.only_pod(Pod::start(|_| std::future::pending()).await).await;
+    let address = rig.address;
+    let ask = || {
+        tokio::spawn(async move {
+            let answer = rig::ask(address, Request::get("/").header("host", "app.ns")).await;
+            (answer, tokio::time::Instant::now())
+        })
+    };
+    let early = ask();
+    rig.until(|load| load.in_flight == 1).await;
+    until(|| pod.requests() == 1).await;
+    tokio::time::sleep(APART).await; // Difference of the deadlines.
+    let late = ask();
+    rig.until(|load| load.queued == 1).await;
+    pod.kill().await;
+    rig.until(|load| load.queued == 2).await;
+    let ((early, early_at), (late, late_at)) = (early.await.expect("no panic"), late.await.expect("no panic"));
+    for answer in [early, late] {
+        assert_eq!((answer.status, answer.header("x-zeroscale-reason")), (StatusCode::GATEWAY_TIMEOUT, "timeout"));
+    }
+    assert!(early_at < late_at, "the early request got a later deadline");
 }

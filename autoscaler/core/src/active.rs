@@ -106,36 +106,3 @@ pub fn decide(input: &Input) -> ActiveOutcome {
     };
     ActiveOutcome { initialized: enough && input.service_known, active }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const AGE: Duration = Duration::from_secs(9);
-
-    #[test]
-    fn the_table_of_the_module_holds() {
-        use ActiveCondition::{NoTraffic, Queued, TimedOut};
-        let (on, off, coming) = (Active::True(AGE), Active::False(AGE), Active::Unknown(AGE));
-        // (wanted_scale, ready, min ready, condition) -> condition to set
-        for (wanted_scale, ready, min_ready, active, expected) in [
-            (Some(0), 0, 1, on, Some(NoTraffic)),
-            (Some(0), 3, 1, off, Some(NoTraffic)),
-            (Some(0), 0, 1, coming, Some(TimedOut)),
-            (Some(0), 0, 1, Active::Absent, Some(TimedOut)),
-            (Some(0), 0, 0, coming, Some(NoTraffic)),
-            (Some(2), 0, 0, on, Some(NoTraffic)),
-            (Some(2), 0, 1, off, Some(Queued)),
-            (Some(2), 1, 1, off, Some(ActiveCondition::Active)),
-            (Some(2), 1, 2, on, Some(Queued)),
-            (None, 0, 1, on, Some(Queued)),
-            (None, 1, 1, on, Some(ActiveCondition::Active)),
-            (None, 1, 1, coming, Some(ActiveCondition::Active)),
-            (None, 0, 1, off, Some(NoTraffic)),
-            (None, 1, 1, off, None),
-        ] {
-            let input = Input { wanted_scale, ready, min_ready, service_known: true, active };
-            assert_eq!(decide(&input).active, expected, "{input:?}");
-        }
-    }
-}

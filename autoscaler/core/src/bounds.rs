@@ -25,36 +25,3 @@ pub fn with_initial_scale(bounds: Bounds, initial_scale: i32, initialized: bool,
 pub fn min_ready(bounds: Bounds, initial_scale: i32, initialized: bool) -> i32 {
     bounds.min.max(if initialized { 1 } else { initial_scale })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn min_is_tested_before_max() {
-        for (min, max, desired, expected) in [
-            (0, None, 7, 7),
-            (2, None, 1, 2),
-            (0, Some(3), 7, 3),
-            (5, Some(3), 4, 5), // Below the minimum, which wins.
-            (5, Some(3), 7, 3), // Not below the minimum, so the maximum applies.
-            (0, Some(3), -1, 0),
-        ] {
-            assert_eq!(Bounds { min, max }.clamp(desired), expected, "{desired} within {min} and {max:?}");
-        }
-    }
-
-    #[test]
-    fn the_initial_scale_is_a_minimum_until_initialized() {
-        for (min, initial, initialized, reachable, expected) in [
-            (0, 2, false, true, 2),
-            (3, 2, false, true, 3),
-            (0, 1, false, true, 0),
-            (0, 2, true, true, 0),
-            (0, 2, false, false, 0),
-        ] {
-            let bounds = with_initial_scale(Bounds { min, max: None }, initial, initialized, reachable);
-            assert_eq!(bounds.min, expected, "min {min}, initial {initial}, {initialized}, {reachable}");
-        }
-    }
-}

@@ -329,7 +329,6 @@ mod tests {
         assert_eq!(down(2).cause(), running(2, 1, 0).cause(), "the same cause while it runs and while it waits");
     }
 
-    /// Goal: messages of the API server and of events are reported without the names of pods.
     #[test]
     fn external_messages_are_reported_without_pod_names() {
         let quota = refused("pods \"hello-5d8f-x7k2p\" is forbidden: exceeded quota: q, used: pods=1, limited: pods=1");

@@ -265,18 +265,11 @@ mod tests {
             desired,
             current_replicas: current,
             bounds: crate::bounds::Bounds { min: 0, max: Some(5) },
-            scale_to_zero: true,
-            active,
-            stable_window: Duration::from_secs(60),
-            activation_timeout: Duration::from_secs(630),
-            grace_period: Duration::from_secs(30),
             pod_retention: Duration::from_secs(600),
             path: PathMode::Proxy,
             proxy_for: Duration::from_secs(3600),
-            probe_needed: true,
             probe: ProbeResult::NotProbed,
-            warm_up_left: None,
-            unattested: false,
+            ..crate::scale_to_zero::tests::input(active)
         };
         let to = |input, step, activation| {
             let outcome = decide(&applied(input, step, activation));

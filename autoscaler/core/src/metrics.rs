@@ -98,10 +98,7 @@ impl Metrics {
     }
 
     /// Records a stat at its own time stamp, or at `now` if it has none. A window ignores a stat that is older than
-    /// itself.
-    ///
-    /// # Errors
-    /// Reports the problem of the stat; nothing of it is recorded.
+    /// itself. Fails with the problem of the stat; nothing of it is recorded.
     pub fn record(&mut self, stat: &Stat, now: Timestamp) -> Result<(), RejectedStat> {
         check(stat, now)?;
         let at = if stat.timestamp == 0 { now } else { Timestamp::from_secs(stat.timestamp) };
@@ -114,10 +111,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// Returns the reported load at `now`.
-    ///
-    /// # Errors
-    /// [`Unknown::NoData`].
+    /// Returns the reported load at `now`. Fails with [`Unknown::NoData`].
     pub fn load(&self, metric: ScalingMetric, now: Timestamp) -> Result<Load, Unknown> {
         if self.scraped && self.stable.is_silent(now) {
             return Err(Unknown::NoData);

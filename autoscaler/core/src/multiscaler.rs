@@ -94,12 +94,8 @@ fn phase(key: &impl Hash) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::tests::epoch;
     use std::collections::HashMap;
-
-    #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
-    fn epoch() -> Instant {
-        Instant::now()
-    }
 
     fn due(wheel: &mut Wheel<u32>, now: Instant) -> Vec<u32> {
         wheel.due(now).into_iter().flat_map(|(_, keys)| keys).collect()

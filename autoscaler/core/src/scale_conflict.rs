@@ -65,17 +65,13 @@ impl ScaleConflict {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
-    fn origin() -> Instant {
-        Instant::now()
-    }
+    use crate::ports::tests::epoch;
 
     /// Goal: the first rewrites are immediate, the conflict is reported once, and then each pause is twice as long as
     /// the last, up to the longest.
     #[test]
     fn repeated_reverts_slow_down_the_rewrites() {
-        let (mut conflict, mut now) = (ScaleConflict::default(), origin());
+        let (mut conflict, mut now) = (ScaleConflict::default(), epoch());
         let (mut verdicts, mut reported) = (Vec::new(), Vec::new());
         for _ in 0..13 {
             let verdict = conflict.pause(3, false, now);
@@ -98,7 +94,7 @@ mod tests {
     /// stays known until it is over.
     #[test]
     fn awaited_pods_are_requested_every_second() {
-        let (mut conflict, mut now) = (ScaleConflict::default(), origin());
+        let (mut conflict, mut now) = (ScaleConflict::default(), epoch());
         for turn in 0..100 {
             assert_eq!(conflict.is_contested(now), turn > FREE_ATTEMPTS, "turn {turn}");
             if let Some(left) = conflict.pause(1, true, now) {
@@ -118,7 +114,7 @@ mod tests {
     /// restart the count.
     #[test]
     fn another_scale_or_a_calm_time_ends_the_conflict() {
-        let (mut conflict, now) = (ScaleConflict::default(), origin());
+        let (mut conflict, now) = (ScaleConflict::default(), epoch());
         for _ in 0..6 {
             conflict.written(3, now);
         }

@@ -104,10 +104,7 @@ pub struct InForce {
 }
 
 impl Schedule {
-    /// Parses a schedule.
-    ///
-    /// # Errors
-    /// The expression or the time zone is invalid.
+    /// Parses a schedule. Fails if the expression or the time zone is invalid.
     pub fn read(written: Written<'_>) -> Result<Self, ScheduleError> {
         let cron = parse(written.cron)?;
         let zone = TimeZoneDatabase::bundled().get(written.time_zone).map_err(|_| ScheduleError::TimeZone)?;
@@ -249,10 +246,7 @@ impl<'a> ScheduleCursor<'a> {
         // If any occurrence makes it active, the first one that is not over does.
         let Some(occurs) = self.occurs else { return (false, None) };
         let begins = occurs - self.schedule.prewarm;
-        match begins <= now {
-            true => (true, Some(occurs + self.schedule.duration)),
-            false => (false, Some(begins)),
-        }
+        if begins <= now { (true, Some(occurs + self.schedule.duration)) } else { (false, Some(begins)) }
     }
 }
 

@@ -62,11 +62,9 @@ impl Explanations {
         now: Timestamp,
     ) {
         let measured: Vec<_> = status.current_metrics.iter().flatten().map(displayed).collect();
-        let metrics = conclusion
-            .metrics
-            .iter()
-            .enumerate()
-            .map(|(i, run)| json!({"type": run.kind, "measured": measured.get(i), "proposed": run.proposed}));
+        let runs = conclusion.metrics.iter().enumerate();
+        let metrics =
+            runs.map(|(i, run)| json!({"type": run.kind, "measured": measured.get(i), "proposed": run.proposed}));
         let conditions = status.conditions.iter().flatten().map(|condition| {
             json!({"type": condition.type_, "status": condition.status == "True", "reason": condition.reason,
                    "message": condition.message})

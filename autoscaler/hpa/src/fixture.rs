@@ -10,10 +10,8 @@ use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Header name and value.
-type Header = (&'static str, &'static str);
-/// Response: status, header and body. Text is sent unchanged.
-type Answer = (u16, Option<Header>, Value);
+/// Response: status and body. Text is sent unchanged, and anything else as JSON.
+type Answer = (u16, Value);
 
 /// Mock API server. Clones share their state.
 #[derive(Clone, Default)]
@@ -26,12 +24,7 @@ impl Mock {
     /// Adds a response to `METHOD PATH?QUERY`. The last response is repeated forever; requests without a response get a
     /// plain 404.
     pub fn on(&self, line: &str, code: u16, body: Value) -> &Self {
-        self.on_with_header(line, code, None, body)
-    }
-
-    /// Adds a response, possibly with a header.
-    pub fn on_with_header(&self, line: &str, code: u16, header: Option<Header>, body: Value) -> &Self {
-        self.answers.lock().entry(line.to_owned()).or_default().push_back((code, header, body));
+        self.answers.lock().entry(line.to_owned()).or_default().push_back((code, body));
         self
     }
 
@@ -78,15 +71,15 @@ impl Mock {
         let sent = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         self.requests.lock().push((line.clone(), sent));
         let mut answers = self.answers.lock();
-        let (code, header, body) = match answers.get_mut(&line) {
+        let (code, body) = match answers.get_mut(&line) {
             Some(row) if row.len() > 1 => row.pop_front().expect("more than one"),
             Some(row) => row.front().cloned().expect("at least one"),
-            None => (404, None, json!("404 page not found\n")),
+            None => (404, json!("404 page not found\n")),
         };
-        let bytes = body.as_str().map_or_else(|| body.to_string(), str::to_owned).into_bytes();
-        let response = Response::builder().status(code);
-        let response = header.into_iter().fold(response, |response, (name, value)| response.header(name, value));
-        response.body(Body::from(bytes)).expect("a response")
+        let (media, text) =
+            body.as_str().map_or_else(|| ("application/json", body.to_string()), |t| ("", t.to_owned()));
+        let response = Response::builder().status(code).header("content-type", media);
+        response.body(Body::from(text.into_bytes())).expect("a response")
     }
 }
 

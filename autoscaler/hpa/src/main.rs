@@ -44,7 +44,7 @@ struct Arguments {
 async fn main() -> anyhow::Result<()> {
     let Arguments { kubeconfig, server, cluster, disable_ha, hpa, controller } = Arguments::parse();
     let logs = init_logs(Format::Json, "info");
-    let shutdown = signal_token().context("signal handlers cannot be installed")?;
+    let shutdown = signal_token(|| ()).context("signal handlers cannot be installed")?;
     let mode = mode(environment::process("ZEROSCALE_MODE").unwrap_or_default().parse()?, hpa)?;
     let mut options = HpaOptions::from_env(mode, environment::process)?;
     options.process.logs = Some(logs);

@@ -56,7 +56,6 @@ impl Default for ControllerOptions {
 }
 
 impl ControllerOptions {
-    /// Returns the options of the rules.
     pub(crate) fn rules(&self) -> Rules {
         let Self { tolerance, downscale_stabilization, cpu_initialization_period, initial_readiness_delay, .. } = *self;
         Rules { tolerance, downscale_stabilization, cpu_initialization_period, initial_readiness_delay }
@@ -68,10 +67,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     if duration < golang::GoDuration::ZERO { Err("must not be negative".to_owned()) } else { Ok(duration.to_std()) }
 }
 
-/// Parses a sync period in Go's syntax.
-///
-/// # Errors
-/// Returns an error if the period is not positive. Upstream crashes on such a period.
+/// Parses a sync period in Go's syntax. Fails if the period is not positive. Upstream crashes on such a period.
 pub fn sync_period(text: &str) -> Result<Duration, String> {
     duration(text)
         .and_then(|duration| if duration.is_zero() { Err("must be positive".to_owned()) } else { Ok(duration) })

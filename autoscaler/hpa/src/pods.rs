@@ -25,6 +25,7 @@ pub fn parse_pod(pod: &core::Pod) -> Pod {
         requests: requests(container.resources.as_ref()),
         restarts: container.restart_policy.as_deref() == Some("Always"),
     };
+    let init_containers = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
     Pod {
         name: pod.metadata.name.clone().unwrap_or_default(),
         labels: pod.metadata.labels.clone().unwrap_or_default(),
@@ -39,11 +40,7 @@ pub fn parse_pod(pod: &core::Pod) -> Pod {
         start_time: status.and_then(|status| status.start_time.as_ref()).map(timestamp),
         ready,
         containers: spec.into_iter().flat_map(|spec| &spec.containers).map(container).collect(),
-        init_containers: spec
-            .into_iter()
-            .flat_map(|spec| spec.init_containers.iter().flatten())
-            .map(container)
-            .collect(),
+        init_containers: init_containers.map(container).collect(),
         requests: requests(spec.and_then(|spec| spec.resources.as_ref())),
         overhead: spec.and_then(|spec| spec.overhead.as_ref()).map(amounts).unwrap_or_default(),
     }

@@ -64,9 +64,7 @@ const SERVICE: &str = "autoscaler-hpa";
 const DELEGATE_QUEUE: &str = "knative.dev.serving.pkg.reconciler.autoscaling.hpa.Reconciler";
 /// Queue name of HorizontalPodAutoscalers.
 const NATIVE_QUEUE: &str = "zeroscale.dev.horizontalpodautoscaler";
-/// Port of the probes.
 const PROBE_PORT: u16 = 8080;
-/// Paths of the probes.
 const PROBES: [&str; 2] = ["/readiness", "/health"];
 /// Interval between checks of the system's wall clock.
 const RESYNC: Duration = Duration::from_secs(30);
@@ -96,11 +94,8 @@ pub struct HpaOptions {
 
 impl HpaOptions {
     /// Reads Knative's environment variables: `SYSTEM_NAMESPACE`, `K_THREADS_PER_CONTROLLER`,
-    /// `CONFIG_LEADERELECTION_NAME`, `METRICS_PROMETHEUS_HOST` and `_PORT`; and `ZEROSCALE_LISTEN_ADDRESS`.
-    ///
-    /// # Errors
-    /// Returns an error if a required variable is missing, or one is invalid. The error names the variable, its value
-    /// and the rule.
+    /// `CONFIG_LEADERELECTION_NAME`, `METRICS_PROMETHEUS_HOST` and `_PORT`; and `ZEROSCALE_LISTEN_ADDRESS`. Fails if a
+    /// required variable is missing, or one is invalid. The error names the variable, its value and the rule.
     pub fn from_env(mode: HpaMode, get: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let listen = parsed(&get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
@@ -128,11 +123,8 @@ fn identity() -> String {
     format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
 }
 
-/// Runs until `shutdown`; returns when everything is released.
-///
-/// # Errors
-/// Returns an error if a port cannot be bound, the API server is too old, or the leases' ConfigMap is invalid; in mode
-/// `delegate` for any invalid ConfigMap.
+/// Runs until `shutdown`; returns when everything is released. Fails if a port cannot be bound, the API server is too
+/// old, or the leases' ConfigMap is invalid; in mode `delegate` for any invalid ConfigMap.
 pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (leases, end) = (CancellationToken::new(), CancellationToken::new());
     let (_leases_guard, _end_guard) = (leases.clone().drop_guard(), end.clone().drop_guard());
@@ -328,8 +320,8 @@ mod tests {
 
     #[test]
     fn knatives_environment_is_sufficient() {
-        let read = |pairs: &'static [(&str, &str)]| {
-            HpaOptions::from_env(HpaMode::Delegate, move |name| {
+        let read = |pairs: &[(&str, &str)]| {
+            HpaOptions::from_env(HpaMode::Delegate, |name| {
                 pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
             })
         };
@@ -337,15 +329,12 @@ mod tests {
         assert_eq!((options.workers, options.probes.map(|probes| probes.port())), (2, Some(8080)));
         assert_eq!(options.admin.map(|admin| admin.port()), Some(9090));
         assert_eq!(options.process.config_maps.leader_election, "config-leader-election");
-        let options = read(&[
-            ("SYSTEM_NAMESPACE", "s"),
-            ("K_THREADS_PER_CONTROLLER", "7"),
-            ("CONFIG_LEADERELECTION_NAME", "mine"),
-        ])
-        .expect("valid");
+        let namespace = ("SYSTEM_NAMESPACE", "s");
+        let (threads, election) = (("K_THREADS_PER_CONTROLLER", "7"), ("CONFIG_LEADERELECTION_NAME", "mine"));
+        let options = read(&[namespace, threads, election]).expect("valid");
         assert_eq!((options.workers, options.process.config_maps.leader_election.as_str()), (7, "mine"));
         assert_eq!(read(&[]).err().map(|error| error.variable), Some("SYSTEM_NAMESPACE".into()));
-        let none = read(&[("SYSTEM_NAMESPACE", "s"), ("K_THREADS_PER_CONTROLLER", "0")]);
+        let none = read(&[namespace, ("K_THREADS_PER_CONTROLLER", "0")]);
         assert_eq!(none.err().map(|error| error.variable), Some("K_THREADS_PER_CONTROLLER".into()));
     }
 

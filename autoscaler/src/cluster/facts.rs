@@ -23,23 +23,18 @@ pub(crate) struct Target {
     /// Selector of its own pods.
     pub(crate) selector: Selector,
     /// Labels of its pods, from its template or else its selector; empty: unknown.
-    #[serde(default)]
     pub(crate) labels: Labels,
     /// Set if its pods share their node's address.
     pub(crate) host_network: bool,
     /// Containers of its pod template, reduced to ports and probes.
     pub(crate) containers: Vec<Container>,
     /// Hash of its pod template.
-    #[serde(default)]
     pub(crate) template: u64,
     /// Error of the API server, while it rejects the target's pods.
-    #[serde(default)]
     pub(crate) refused: Option<String>,
     /// Init containers of its pod template that keep running beside the main containers, reduced likewise.
-    #[serde(default)]
     pub(crate) sidecars: Vec<Container>,
     /// Set if its pods have readiness gates, so that other controllers take part in their readiness.
-    #[serde(default)]
     pub(crate) has_readiness_gates: bool,
 }
 
@@ -82,6 +77,7 @@ impl Target {
         // If pods are made from another object's template, as with a Rollout, only the status contains the selector.
         let reported = object.data["status"]["selector"].as_str().filter(|text| !text.is_empty());
         let template: PodSpec = serde_json::from_value(spec["template"]["spec"].clone()).unwrap_or_default();
+        let is_sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
         Self {
             uid: object.metadata.uid.clone().unwrap_or_default(),
             replicas: spec["replicas"].as_i64().and_then(|n| i32::try_from(n).ok()),
@@ -123,11 +119,6 @@ fn replicas_writer(metadata: &ObjectMeta) -> Option<String> {
     };
     let latest = metadata.managed_fields.iter().flatten().filter(owns).max_by_key(|entry| entry.time.clone())?;
     latest.manager.clone()
-}
-
-/// Returns whether an init container keeps running beside the main containers.
-fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
 }
 
 fn labels_at(value: &serde_json::Value) -> Option<Labels> {

@@ -13,7 +13,6 @@ pub(crate) mod links;
 pub(crate) mod multi_map;
 pub(crate) mod target_key;
 pub(crate) mod targets;
-pub(crate) mod watches;
 pub(crate) mod writes;
 
 use common::RevisionKey as Key;
@@ -22,10 +21,22 @@ use common_runtime::namespaces::Namespaces;
 use kube::Client;
 use links::{Links, Named};
 use std::sync::Arc;
+use std::time::Duration;
 use target_key::TargetResource;
 use targets::{TargetEvent, TargetListener, Targets};
 use tokio_util::sync::CancellationToken;
-use watches::FrontEndQueues;
+
+/// Queues of a front end, apart from the queue of scale decisions.
+pub(crate) trait FrontEndQueues: Send + Sync + 'static {
+    /// Requests a check of the workload's measurement.
+    fn queue_measurement(&self, _key: &Key, _priority: Priority) {}
+
+    /// Requests a check of the workload's routing.
+    fn queue_path(&self, _key: &Key, _priority: Priority) {}
+
+    /// Requests a check of the workload's routing after `delay`.
+    fn queue_path_after(&self, _key: &Key, _delay: Duration) {}
+}
 
 /// State that both front ends watch.
 pub(crate) struct Stores {
@@ -35,7 +46,7 @@ pub(crate) struct Stores {
 
 /// All workloads, and their targets.
 pub(crate) struct Index {
-    queue: WorkQueue<Key>,
+    pub(crate) queue: WorkQueue<Key>,
     front_end_queues: Arc<dyn FrontEndQueues>,
     pub(crate) links: Links,
 }
@@ -56,12 +67,6 @@ impl Stores {
     pub(crate) fn prepare_targets(&self) {
         self.index.links.resources().iter().for_each(|resource| self.targets.prepare(resource));
     }
-
-    /// Returns the queue of keys to reconcile.
-    #[cfg(test)]
-    pub(crate) fn queue(&self) -> &WorkQueue<Key> {
-        &self.index.queue
-    }
 }
 
 impl Index {
@@ -72,11 +77,6 @@ impl Index {
             self.links.of_target(&released).into_iter().for_each(|waiting| self.queue.add(waiting, Priority::Normal));
         }
         self.queue.add(key.clone(), priority);
-    }
-
-    /// Requests a reconcile of a workload.
-    pub(crate) fn reconcile(&self, key: &Key) {
-        self.queue.add(key.clone(), Priority::Normal);
     }
 
     /// Requests a low-priority reconcile of all workloads. After a change of ownership, the new owner starts to
@@ -144,7 +144,7 @@ mod tests {
             |name, priority| stores.index.apply(&Key::new("ns", name), Some(smallvec![deployment(name)]), priority);
         ["a", "b", "c"].into_iter().for_each(|name| put(name, Priority::New));
         stores.index.on_event(TargetEvent::Created(&deployment("c")));
-        let queue = stores.queue();
+        let queue = &stores.index.queue;
         let next = || queue.try_next().expect("a queued key").key().name().to_owned();
         assert_eq!(next(), "a");
         put("a", Priority::Normal); // The event of a write by its own reconcile.

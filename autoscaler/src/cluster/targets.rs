@@ -55,7 +55,6 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// Version of the core group, which no list of groups contains.
 const CORE: &str = "v1";
 
-/// Events about targets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TargetEvent<'a> {
     /// A target was created.
@@ -101,9 +100,6 @@ impl Targets {
     }
 
     /// Returns the facts of a target. The first read of a resource starts its watch, if it can be scaled.
-    ///
-    /// # Errors
-    /// The target does not exist, cannot be scaled, or is not known yet.
     pub(crate) fn get(self: &Arc<Self>, key: &TargetKey) -> Result<Arc<Target>, TargetError> {
         let store = self.store(&key.resource);
         match store.get(&key.object) {

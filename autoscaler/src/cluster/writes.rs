@@ -21,26 +21,17 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// Creates an object on behalf of the revision `led`.
-    ///
-    /// # Errors
-    /// The lease may end too soon, or the API server's error, prefixed with `doing`.
+    /// Creates an object on behalf of the revision `led`. Errors are prefixed with `doing`.
     pub(crate) async fn create<K: Kind>(&self, led: &Key, store: &Store<K>, object: &K, doing: &str) -> Result<K> {
         Ok(self.writer_of(class_of::<K>()).create(led, store, object, doing, || true).await?)
     }
 
-    /// Replaces an object on behalf of the revision `led`.
-    ///
-    /// # Errors
-    /// The lease may end too soon, or the API server's error, prefixed with `doing`.
+    /// Replaces an object on behalf of the revision `led`. Errors are prefixed with `doing`.
     pub(crate) async fn replace<K: Kind>(&self, led: &Key, store: &Store<K>, object: &K, doing: &str) -> Result<K> {
         Ok(self.writer_of(class_of::<K>()).replace(led, store, object, doing, || true).await?)
     }
 
-    /// Deletes an object on behalf of the revision `led`.
-    ///
-    /// # Errors
-    /// The lease may end too soon, or the API server's error, prefixed with `doing`.
+    /// Deletes an object on behalf of the revision `led`. Errors are prefixed with `doing`.
     pub(crate) async fn delete<K: Kind>(&self, led: &Key, store: &Store<K>, key: &Key, doing: &str) -> Result<()> {
         Ok(self.writer().delete(led, store, key, doing).await?)
     }
@@ -50,7 +41,6 @@ impl Writes {
         self.writer_of(WriteClass::Object)
     }
 
-    /// Returns a writer of this urgency.
     pub(crate) fn writer_of(&self, class: WriteClass) -> Writer<'_> {
         let pacing = Some(Pacing { limiter: &self.limiter, class, decisions: &self.decisions });
         Writer { client: &self.client, leadership: &*self.leadership, pacing }

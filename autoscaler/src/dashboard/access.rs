@@ -32,10 +32,8 @@ pub(super) fn is_public(path: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Granted,
-    /// The token was in the URL or the form: set this cookie and redirect to the page.
-    SignedIn {
-        cookie: String,
-    },
+    /// The token was in the URL or the form: set this cookie, and redirect to the page.
+    SignedIn(String),
     /// Access is refused, with a reason for people.
     Refused(StatusCode, &'static str),
 }
@@ -83,7 +81,7 @@ fn sign_in(value: &str, token: &str, refusal: &'static str) -> Access {
     let cookie = utf8_percent_encode(token, ENCODED);
     // Not Strict: a browser that follows another site's link to `/?token=` would not send it to `/`. The dashboard is
     // read-only, so a foreign link changes nothing.
-    Access::SignedIn { cookie: format!("{COOKIE}={cookie}; HttpOnly; SameSite=Lax; Path=/") }
+    Access::SignedIn(format!("{COOKIE}={cookie}; HttpOnly; SameSite=Lax; Path=/"))
 }
 
 /// Returns the field `token` of a query or a form.
@@ -119,7 +117,7 @@ mod tests {
             .collect();
         match check(&uri.parse().expect("a target"), &headers, token) {
             Access::Granted => Ok(None),
-            Access::SignedIn { cookie } => Ok(Some(cookie)),
+            Access::SignedIn(cookie) => Ok(Some(cookie)),
             Access::Refused(status, _) => Err(status.as_u16()),
         }
     }
@@ -173,7 +171,7 @@ mod tests {
             ("a+b/c==", "x=1&token=+a%2Bb%2Fc%3D%3D+"),
             ("a b;\"c\",é", "token=a+b%3B%22c%22%2C%C3%A9"),
         ] {
-            let Access::SignedIn { cookie } = check_form(form.as_bytes(), token) else { panic!("{form}") };
+            let Access::SignedIn(cookie) = check_form(form.as_bytes(), token) else { panic!("{form}") };
             let cookie = cookie.split(';').next().expect("a pair");
             assert_eq!(checked("/", &[("cookie", cookie)], Some(token)), Ok(None), "{cookie}");
         }

@@ -21,7 +21,7 @@ impl LocalReplica {
         let mut detail = self.row_with(key, &view, explanation.as_ref(), true, true);
         let recorded = |record: &Record| {
             let timeline: Vec<Value> = record.ring.samples.iter().map(point).collect();
-            (timeline, record.wakes.iter().cloned().collect::<Vec<_>>())
+            (timeline, record.wakes.last.clone())
         };
         let (timeline, wakes) = self.records.with(key, recorded).unwrap_or_default();
         let history = explanation.as_ref().map(|explanation| explanation.history.as_slice()).unwrap_or_default();
@@ -57,7 +57,6 @@ impl LocalReplica {
     }
 }
 
-/// Returns a sample as a point of the timeline.
 fn point(sample: &Sample) -> Value {
     json!({
         "at": time(i64::from(sample.at)),

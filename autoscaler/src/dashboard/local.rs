@@ -10,7 +10,7 @@ use super::table::{Changes, Table};
 use super::wakes::Wake;
 use super::why::{self, why};
 use super::{Parts, replicas, ring};
-use crate::reconcile::display::ObjectView;
+use crate::reconcile::ObjectView;
 use crate::scale::Pods;
 use crate::scale::multiscaler::Explanation;
 use autoscaler_core::history::EntryOutcome;
@@ -176,7 +176,7 @@ impl LocalReplica {
             if recent {
                 row["recent"] = json!(record.ring.recent());
             }
-            row["lastWake"] = json!(last_wake(record).map(Wake::to_json));
+            row["lastWake"] = json!(record.wakes.last.back().map(Wake::to_json));
             row["saved"] = json!(self.saved(record, now));
             record.ring.rates(now)
         };
@@ -231,7 +231,7 @@ impl LocalReplica {
         }
         let (summary, counts) = (self.parts.multiscaler.summary(key), self.parts.pods.counts(key));
         let recorded =
-            |record: &Record| (record.ring.rates(now), last_wake(record).map(|wake| wake.at_ms), record.missing);
+            |record: &Record| (record.ring.rates(now), record.wakes.last.back().map(|wake| wake.at_ms), record.missing);
         let (rates, woke, missing) = self.records.with(key, recorded).unwrap_or_default();
         (self.parts.objects.version(key), summary, counts.ready, counts.not_ready, woke, missing).hash(&mut hasher);
         let is_wanted = summary.and_then(|summary| summary.desired).is_some_and(|desired| desired > 0);
@@ -244,8 +244,4 @@ impl LocalReplica {
         }
         hasher.finish()
     }
-}
-
-fn last_wake(record: &Record) -> Option<&Wake> {
-    record.wakes.iter().next_back()
 }

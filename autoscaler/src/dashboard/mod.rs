@@ -44,7 +44,7 @@ use crate::collect::Collector;
 use crate::ingest::peers::Peers;
 use crate::ingest::queries::Responder;
 use crate::pods::PodIndex;
-use crate::reconcile::display::Objects;
+use crate::reconcile::Objects;
 use crate::scale::multiscaler::Multiscaler;
 use common_controller::shares::Shares;
 use common_runtime::clock::Clock;
@@ -70,9 +70,6 @@ pub(crate) struct Parts {
 
 /// Binds the dashboard's address, and serves it in `tasks` until `shutdown`. Returns the responder to the other
 /// replicas' queries.
-///
-/// # Errors
-/// The address cannot be bound; the error names it and the variable.
 pub(crate) fn start(
     settings: Settings,
     parts: Parts,

@@ -170,7 +170,7 @@ mod tests {
         let observations = Observations { held: 3, wakes: separate.collect(), ..Observations::default() };
         records.record_observations(&key, &observations);
         assert_eq!(records.with(&key, |record| record.ring.rates(records.now()).held), Some(3));
-        let wakes = records.with(&key, |record| record.wakes.iter().count());
+        let wakes = records.with(&key, |record| record.wakes.last.len());
         assert_eq!(wakes, Some(WAKES_MAX), "the maximum of one report");
         for step in 0..=SAMPLES_MAX {
             tokio::time::advance(Duration::from_secs(STEP.into())).await;

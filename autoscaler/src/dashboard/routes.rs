@@ -131,7 +131,6 @@ mod tests {
         }
     }
 
-    /// Goal: any invalid input is reported with its value.
     #[test]
     fn invalid_requests_are_rejected_with_the_invalid_value() {
         let long = format!("/api/v1/workloads/ns/{}", "a".repeat(254));

@@ -113,7 +113,7 @@ impl LocalReplica {
         };
         match access {
             Access::Granted => None,
-            Access::SignedIn { cookie } => {
+            Access::SignedIn(cookie) => {
                 let mut response = text(StatusCode::SEE_OTHER, "");
                 let headers = response.headers_mut();
                 headers.insert(header::LOCATION, HeaderValue::from_static("/"));

@@ -48,10 +48,7 @@ impl Settings {
 
     /// Reads `ZEROSCALE_DASHBOARD_ADDRESS` (default: port 8090 of `listen` if that is a loopback address, else of
     /// 127.0.0.1; empty: no dashboard), `ZEROSCALE_DASHBOARD_TOKEN_FILE` and `ZEROSCALE_POD_HOUR_PRICE` (such as
-    /// `0.012 EUR`).
-    ///
-    /// # Errors
-    /// One of them cannot be parsed, or the address is not a loopback address and there is no token.
+    /// `0.012 EUR`). Fails if there is no token, and the address is not a loopback address.
     pub(crate) fn from_env(
         get: &impl Fn(&str) -> Option<String>,
         listen: IpAddr,
@@ -75,10 +72,7 @@ impl Settings {
         Ok(Some(Self { token, price: price.transpose()?, ..Self::local(listen) }))
     }
 
-    /// Binds the address.
-    ///
-    /// # Errors
-    /// The address cannot be bound; the error names it and the variable.
+    /// Binds the address. Errors name it and the variable.
     pub(super) fn bind(&self) -> anyhow::Result<tokio::net::TcpListener> {
         let listener = match &self.listener {
             Some(bound) => bound.try_clone().and_then(|bound| {

@@ -24,7 +24,6 @@ const LONGEST_US: u64 = 86_400_000_000;
 /// Tolerance for clock differences and network delays between two machines.
 const TOLERANCE_MS: i64 = 1_000;
 
-/// Single wake.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wake {
     /// Arrival of its first request, Unix milliseconds.
@@ -35,10 +34,10 @@ pub(super) struct Wake {
     pub(super) failed: Option<Box<str>>,
 }
 
-/// Wakes of one workload.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wakes {
-    last: VecDeque<Wake>,
+    /// Oldest first.
+    pub(super) last: VecDeque<Wake>,
     /// Time when the target was last given its first pods, Unix milliseconds, and the seconds since the request for
     /// them.
     scaled: Option<(i64, f32)>,
@@ -72,16 +71,11 @@ impl Wakes {
         self.last.push_back(wake);
     }
 
-    /// Returns the kept wakes, oldest first.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Wake> {
-        self.last.iter()
-    }
-
     /// Returns the size of its heap data.
     #[cfg(test)]
     pub(super) fn heap(&self) -> usize {
         self.last.capacity() * size_of::<Wake>()
-            + self.iter().filter_map(|w| w.failed.as_ref()).map(|f| f.len()).sum::<usize>()
+            + self.last.iter().filter_map(|w| w.failed.as_ref()).map(|f| f.len()).sum::<usize>()
     }
 }
 
@@ -114,7 +108,6 @@ impl Wake {
         }
     }
 
-    /// Returns its duration in seconds.
     pub(super) fn seconds(&self) -> f64 {
         self.phases.iter().map(|seconds| f64::from(*seconds)).sum()
     }
@@ -172,7 +165,7 @@ mod tests {
                 wakes.scaled(at, Duration::from_secs_f32(took));
             }
             wakes.record(&observed_wake(500_000), now_ms);
-            let wake = wakes.iter().next().expect("one");
+            let wake = wakes.last.front().expect("one");
             assert_eq!([wake.phases[1], wake.phases[2]], expected, "{own:?}");
             assert!((wake.seconds() - 0.71).abs() < 1e-6, "{}", wake.seconds());
             assert_eq!(wake.at_ms, now_ms - 400 - 710);
@@ -188,10 +181,10 @@ mod tests {
         wakes.record(&observed_wake(500_000), 1_000_000); // From 998 890 to 999 600.
         wakes.record(&ObservedWake { forward_us: 5_000, ..observed_wake(500_000) }, 999_990); // An earlier one.
         wakes.record(&failed(0), 1_000_000);
-        let [wake] = wakes.iter().collect::<Vec<_>>()[..] else { panic!("one wake: {wakes:?}") };
+        let [wake] = wakes.last.iter().collect::<Vec<_>>()[..] else { panic!("one wake: {wakes:?}") };
         assert!(wake.failed.is_none() && (wake.seconds() - 0.706).abs() < 0.0015, "{wake:?}");
         wakes.record(&observed_wake(500_000), 1_060_000);
-        assert_eq!(wakes.iter().count(), 2);
+        assert_eq!(wakes.last.len(), 2);
     }
 
     #[test]
@@ -200,10 +193,10 @@ mod tests {
         for micros in 1..=10 {
             wakes.record(&observed_wake(micros), 5_000_000 + 10_000 * i64::try_from(micros).expect("small"));
         }
-        assert_eq!(wakes.iter().count(), KEPT);
+        assert_eq!(wakes.last.len(), KEPT);
         let failed = "ä".repeat(REASON_MAX);
         wakes.record(&ObservedWake { start_us: u64::MAX, probe_us: u64::MAX, failed, ..ObservedWake::default() }, 0);
-        let last = wakes.iter().next_back().expect("one");
+        let last = wakes.last.back().expect("one");
         assert!(last.failed.as_ref().is_some_and(|reason| reason.len() <= REASON_MAX));
         assert_eq!(last.to_json()["outcome"], "failed");
         assert!(wakes.heap() < 1024, "{}", wakes.heap());

@@ -65,10 +65,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
 
     fn find(&self, key: &Key, now: Timestamp) -> ObjectLookup<Self::Subject>;
 
-    /// Reads everything that a decision depends on. Writes nothing.
-    ///
-    /// # Errors
-    /// Required information is not known yet.
+    /// Reads everything that a decision depends on. Writes nothing. Fails if required information is not known yet.
     fn read(&self, key: &Key, subject: &mut Self::Subject, now: Timestamp) -> Result<Reading>;
 
     /// Requests the Services that [`Reading::AwaitServices`] lacks, for the initial path. Returns whether the public
@@ -90,10 +87,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
         true
     }
 
-    /// Adopts the target, unless it is adopted already.
-    ///
-    /// # Errors
-    /// Errors of the API server; a conflict if another writer was first.
+    /// Adopts the target, unless it is adopted already. Fails with a conflict if another writer was first.
     fn adopt(
         &self,
         _key: &Key,
@@ -129,13 +123,10 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
         path: Path,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Records the result.
     fn conclude(&self, subject: &mut Self::Subject, outcome: &ReconcileOutcome, now: Timestamp);
 
-    /// Ends a reconcile, which may have failed: writes the status and reports the failure. Returns the failure.
-    ///
-    /// # Errors
-    /// The reconcile's own error, or the one that kept the status from being written.
+    /// Ends a reconcile, which may have failed: writes the status and reports the failure. Returns the failure, or the
+    /// error that kept the status from being written.
     fn finish(&self, key: &Key, subject: Self::Subject, outcome: Result<()>)
     -> impl Future<Output = Result<()>> + Send;
 

@@ -34,8 +34,6 @@
 
 mod conflicts;
 pub(crate) mod front_end;
-pub(crate) mod last_pod;
-pub(crate) mod parameters;
 pub(crate) mod parts;
 pub(crate) mod probe;
 pub(crate) mod refusals;
@@ -56,12 +54,11 @@ use common::time::Timestamp;
 use common_controller::Priority;
 use conflicts::Conflicts;
 use front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
-use parameters::Parameters;
 use parts::Parts;
 use scaling::{ScaleDecision, Scaling};
 use std::sync::Arc;
 use std::time::Duration;
-use workload::{NotReady, Path, Previous, Reading, RefusalAction, Workload};
+use workload::{NotReady, Parameters, Path, Previous, Reading, RefusalAction, Workload};
 
 /// Activators for a workload whose Services do not exist yet.
 const ACTIVATORS_AT_FIRST: i32 = 2;
@@ -92,10 +89,7 @@ impl<F: FrontEnd> Controller<F> {
         }
     }
 
-    /// Reconciles one workload.
-    ///
-    /// # Errors
-    /// The error that kept the reconcile from finishing; the status has been written nevertheless.
+    /// Reconciles one workload. If this fails, the status has been written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let now = self.parts.writes.clock.now();
         match self.find(key, now) {
@@ -120,9 +114,6 @@ impl<F: FrontEnd> Controller<F> {
 
     /// Runs the part of a reconcile that a request may be waiting for: bounds, scale to zero, replicas. Writes nothing
     /// else, so a reconcile must follow.
-    ///
-    /// # Errors
-    /// The error that kept the replicas from being changed.
     pub(crate) async fn scale_only(&self, key: &Key) -> Result<(), Error> {
         let now = self.parts.writes.clock.now();
         let ObjectLookup::Present(mut subject) = self.find(key, now) else { return Ok(()) };
@@ -135,7 +126,6 @@ impl<F: FrontEnd> Controller<F> {
         }
     }
 
-    /// Finds the object of a key that this process owns.
     fn find(&self, key: &Key, now: Timestamp) -> ObjectLookup<F::Subject> {
         if self.parts.ports.leadership.owns(key) { self.front_end.find(key, now) } else { ObjectLookup::Gone }
     }

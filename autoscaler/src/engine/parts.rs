@@ -1,11 +1,9 @@
 //! Dependencies of the reconcilers, and the parts that the controllers share.
 
-use super::last_pod::LastPodRemovals;
 use super::refusals::Refusals;
-use super::scaler::Scaler;
-use crate::cluster::Stores;
-use crate::cluster::watches::FrontEndQueues;
+use super::scaler::{LastPodRemovals, Scaler};
 use crate::cluster::writes::Writes;
+use crate::cluster::{FrontEndQueues, Stores};
 use crate::metric_engine::Engine;
 use crate::scale::{OnScale, Ports};
 use common::RevisionKey;
@@ -77,14 +75,11 @@ impl Parts {
         let index = stores.index.clone();
         ports.deciders.set_existing(Arc::new(move |key: &RevisionKey| index.links.knows(key)));
         let writes = Writes { client, leadership, limiter, decisions: queue, recorder, clock: wiring.clock };
-        let scaler = Arc::new(Scaler {
-            writes: writes.clone(),
-            stores: stores.clone(),
-            front_end_queues,
-            leaving: LastPodRemovals::default(),
-            refusals: Refusals::default(),
-            on_scale,
-        });
+        let scaler = {
+            let (writes, stores) = (writes.clone(), stores.clone());
+            let (leaving, refusals) = (LastPodRemovals::default(), Refusals::default());
+            Arc::new(Scaler { writes, stores, front_end_queues, leaving, refusals, on_scale })
+        };
         let (engine, configs) = (Arc::new(engine), wiring.configs);
         Self { stores, ports, writes, configs, scaler, engine, resolver, cluster_domain, shutdown }
     }

@@ -58,7 +58,6 @@ impl Refusals {
         self.by_target.contains_key(key)
     }
 
-    /// Returns the text to report.
     pub(crate) fn reported(&self, key: &Key) -> Option<Arc<str>> {
         self.by_target.get(key).filter(|refusal| refusal.is_reported).map(|refusal| refusal.text.clone())
     }
@@ -105,8 +104,6 @@ mod tests {
         assert_eq!(report_text(&WriteError::LeaseEnds), None);
     }
 
-    /// Goal: a transient refusal is not reported; a lasting one is reported once for each text, and its end is
-    /// reported too.
     #[tokio::test(start_paused = true)]
     async fn only_lasting_refusals_are_reported() {
         let (refusals, key) = (Refusals::default(), Key::new("ns", "a"));

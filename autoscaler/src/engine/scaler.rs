@@ -1,17 +1,16 @@
 //! The replicas patch, and its listeners.
 
-use super::last_pod::LastPodRemovals;
 use super::refusals::Refusals;
-use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use crate::cluster::target_key::TargetKey;
-use crate::cluster::watches::FrontEndQueues;
 use crate::cluster::writes::Writes;
+use crate::cluster::{FrontEndQueues, Stores};
 use crate::scale::{OnScale, ScaleEvent};
 use common::RevisionKey as Key;
 use common::write_rate::WriteClass;
 use common_controller::{BoundedApi, WriteError};
+use dashmap::DashMap;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation};
 use kube::Resource;
@@ -22,7 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Writer of replicas.
+/// Time from giving up a write until it can no longer take effect.
+const CANCEL_MARGIN: Duration = Duration::from_millis(500);
+
 pub(crate) struct Scaler {
     pub(crate) writes: Writes,
     pub(crate) stores: Arc<Stores>,
@@ -35,7 +36,6 @@ pub(crate) struct Scaler {
 
 /// Intended change of replicas.
 pub(crate) struct Change<'a> {
-    /// Desired replicas.
     pub(crate) to: i32,
     /// Reason, for an operator.
     pub(crate) why: &'a str,
@@ -48,16 +48,12 @@ pub(crate) struct Change<'a> {
 pub(crate) struct Scaled {
     pub(crate) kind: String,
     pub(crate) name: String,
-    /// Replicas before the first change.
     pub(crate) from: i32,
-    /// Replicas after the last change.
     pub(crate) to: i32,
-    /// Reason of the last change.
     pub(crate) why: String,
 }
 
 impl Scaled {
-    /// Reason of the event.
     pub(crate) const REASON: &str = "Scaled";
 
     /// Merges this change with an earlier one.
@@ -75,10 +71,7 @@ impl fmt::Display for Scaled {
 
 impl Scaler {
     /// Patches the target's replicas. `kind` is the target's kind. Returns the change once the API server has accepted
-    /// it.
-    ///
-    /// # Errors
-    /// The lease may end too soon, or the API server's; [`WriteError::Outdated`] if the change is no longer wanted.
+    /// it. Fails with [`WriteError::Outdated`] if the change is no longer wanted.
     pub(crate) async fn patch(
         &self,
         key: &Key,
@@ -136,6 +129,42 @@ impl Scaler {
         if is_changed {
             self.front_end_queues.queue_path_after(key, Duration::ZERO);
         }
+    }
+}
+
+/// Deadlines until which the last pod of a target may still be removed.
+///
+/// Traffic must not be routed back to pods that are about to end. A patch to zero is therefore recorded before it is
+/// sent. If it gets no response, it may still take effect for a while.
+#[derive(Debug, Default)]
+pub(crate) struct LastPodRemovals {
+    until: DashMap<Key, Instant>,
+}
+
+impl LastPodRemovals {
+    /// Records that a write removes the last pod, and may take up to `within`.
+    pub(crate) fn begin(&self, key: &Key, within: Duration) {
+        self.until.insert(key.clone(), Instant::now() + within + CANCEL_MARGIN);
+    }
+
+    /// Records the end of that write. Without a response it may still take effect for a while. Returns the time until
+    /// it cannot; none: no such write was recorded.
+    pub(crate) fn end(&self, key: &Key, answered: bool) -> Option<Duration> {
+        let left = self.until.get(key).map(|until| until.saturating_duration_since(Instant::now()))?;
+        if answered {
+            self.until.remove(key);
+            return Some(Duration::ZERO);
+        }
+        Some(left)
+    }
+
+    /// Returns whether the last pod may be removed at any moment.
+    pub(crate) fn is_leaving(&self, key: &Key) -> bool {
+        self.until.get(key).is_some_and(|until| Instant::now() < *until)
+    }
+
+    pub(crate) fn forget(&self, key: &Key) {
+        self.until.remove(key);
     }
 }
 

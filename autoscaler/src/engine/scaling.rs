@@ -262,12 +262,9 @@ impl Scaling {
 
     /// Returns the observations to report: a refusal, another writer, foreign pods.
     pub(super) fn notices(&self, key: &Key, workload: &Workload) -> Notices {
-        Notices {
-            unmeasured: None,
-            refused: self.parts.scaler.refusals.reported(key),
-            contest: self.conflicts.explain(key, workload),
-            foreign_controllers: self.parts.ports.pods.foreign_pods(key).map(|foreign| foreign.controllers),
-        }
+        let (refused, contest) = (self.parts.scaler.refusals.reported(key), self.conflicts.explain(key, workload));
+        let foreign_controllers = self.parts.ports.pods.foreign_pods(key).map(|foreign| foreign.controllers);
+        Notices { unmeasured: None, refused, contest, foreign_controllers }
     }
 
     /// Returns true if the load has grown since the decision (`load`) and now needs more than `to` pods.

@@ -2,7 +2,6 @@
 //!
 //! Both front ends fill the same [`Workload`], so the rules exist once and do not depend on the front end.
 
-use super::parameters::Parameters;
 use crate::cluster::facts::{Selector, Target};
 use crate::cluster::target_key::TargetKey;
 use crate::scale::{Initial, PodOwner, PodSet, SubjectLabels};
@@ -11,6 +10,7 @@ use autoscaler_core::engine::Plan;
 use autoscaler_core::history::Obstacle;
 use autoscaler_core::manual_requests::Wanted;
 use autoscaler_core::path_mode::PathMode;
+use common::scaling::{Bounds, DeciderSpec};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +64,28 @@ impl Workload {
             PodSet::Selector(_) | PodSet::Expressions(_) => Some(self.target_key.owner(&self.target)),
         }
     }
+}
+
+/// All inputs of the rules for a workload, apart from its state.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Parameters {
+    pub(crate) decider: DeciderSpec,
+    /// Minimum and maximum scale, including a pending initial scale.
+    pub(crate) bounds: Bounds,
+    /// Number of ready pods that make the workload active.
+    pub(crate) min_ready: i32,
+    /// Set if scale to zero is enabled.
+    pub(crate) scale_to_zero: bool,
+    /// Longest time until the workload becomes ready.
+    pub(crate) activation_timeout: Duration,
+    /// Time for which the last pod stays while the path moves.
+    pub(crate) grace_period: Duration,
+    /// Time for which the last pod stays by request of the user.
+    pub(crate) pod_retention: Duration,
+    /// Set if the path is probed before the last pod is removed.
+    pub(crate) probe_needed: bool,
+    /// Set if the private Service is scraped.
+    pub(crate) scraped: bool,
 }
 
 /// Desired path of a workload's traffic.

@@ -14,7 +14,7 @@ use common_runtime::admin::Admin;
 use common_runtime::clock::Clock;
 use common_runtime::lease::Ownership;
 use common_runtime::telemetry::Metrics;
-use hpa_core::decision::{Limit, Stabilization};
+use hpa_core::decision::Limit;
 use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
@@ -134,10 +134,8 @@ async fn the_winning_metric_is_named() {
         metric: "cpu resource".into(),
         measured: true,
         asked: 9,
-        failing: 0,
-        held: false,
-        stabilization: Stabilization::Ready,
         limit: Limit::ScaleUp,
+        ..BlendedScale::default()
     };
     multiscaler.blended(&key, &scale);
     multiscaler.blended(&key, &BlendedScale { failing: 2, held: true, limit: Limit::WithinRange, asked: 0, ..scale });
@@ -149,7 +147,6 @@ async fn the_winning_metric_is_named() {
     assert!(rows[0].ends_with(held), "{table}");
 }
 
-/// Goal: an instance that does not own a revision names the owner.
 #[tokio::test]
 async fn another_owner_is_named() {
     let (assign, ownership) = Ownership::manual(1);

@@ -63,13 +63,6 @@ struct AttestationState {
     has_attestations: bool,
 }
 
-impl ReadyActivator {
-    /// Returns the name that identifies it reliably. An address may belong to another pod later.
-    fn name(&self) -> &str {
-        self.pod.as_deref().unwrap_or(&self.address)
-    }
-}
-
 impl Attestations {
     /// Creates an empty set. `upstream_possible`: the activators may be upstream's.
     pub fn new(upstream_possible: bool) -> Self {
@@ -114,7 +107,9 @@ impl Attestations {
         };
         let is_upstreams = |ready: &ReadyActivator, since: Instant| {
             let is_silent = now.saturating_duration_since(since) > FIRST_ATTESTATION_WITHIN;
-            self.upstream_possible && is_silent && !state.last_attestations.contains_key(ready.name())
+            // An address may belong to another pod later.
+            let name = ready.pod.as_ref().unwrap_or(&ready.address);
+            self.upstream_possible && is_silent && !state.last_attestations.contains_key(name)
         };
         let attests = |ready: &ReadyActivator| ready.pod.as_deref().is_some_and(fresh) || fresh(&ready.address);
         !state.ready.is_empty()

@@ -60,11 +60,11 @@ const KEEP_SECS: i64 = peers::KEEP.as_secs() as i64;
 /// Router of stats: records stats of owned revisions, and forwards the others.
 pub struct Ingest {
     /// Namespace that attestations carry.
-    system_namespace: String,
-    shares: Shares,
-    local: Arc<LocalRecorder>,
-    attestations: Arc<Attestations>,
-    peers: Arc<Peers>,
+    pub(crate) system_namespace: String,
+    pub(crate) shares: Shares,
+    pub(crate) local: Arc<LocalRecorder>,
+    pub(crate) attestations: Arc<Attestations>,
+    pub(crate) peers: Arc<Peers>,
 }
 
 /// Local recorder of stats.
@@ -80,17 +80,6 @@ pub struct LocalRecorder {
 }
 
 impl Ingest {
-    /// Creates a router that passes stats to `local` or `peers`, by `shares`.
-    pub fn new(
-        system_namespace: String,
-        shares: Shares,
-        local: Arc<LocalRecorder>,
-        attestations: Arc<Attestations>,
-        peers: Arc<Peers>,
-    ) -> Self {
-        Self { system_namespace, shares, local, attestations, peers }
-    }
-
     fn stat(&self, message: WireStatMessage, mut stat: Stat, forwarded: Option<&Forwarded<Instance>>) {
         let key = RevisionKey::new(message.namespace.as_str(), message.name.as_str());
         let now = self.local.clock.now().as_secs();

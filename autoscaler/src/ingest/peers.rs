@@ -72,7 +72,7 @@ pub struct Peers {
     pub(super) settings: LinkSettings,
     local: LocalSink,
     counters: IngestCounters,
-    links: Mutex<HashMap<(Instance, Hop), PeerLink>>,
+    pub(super) links: Mutex<HashMap<(Instance, Hop), PeerLink>>,
     /// Stats without an owner at the moment.
     ownerless: Mutex<Vec<WaitingStat>>,
     /// Notified when a stat without an owner arrives.
@@ -80,7 +80,7 @@ pub struct Peers {
     shutdown: CancellationToken,
 }
 
-struct PeerLink {
+pub(super) struct PeerLink {
     /// URLs of the peer, in order of preference.
     urls: Vec<String>,
     queue: mpsc::Sender<WaitingStat>,
@@ -106,12 +106,6 @@ impl Peers {
     ) -> Arc<Self> {
         let (links, ownerless, arrived) = (Mutex::default(), Mutex::default(), Notify::new());
         Arc::new(Self { shares, resolver, settings, local, counters, links, ownerless, arrived, shutdown })
-    }
-
-    /// Returns the number of links.
-    #[cfg(test)]
-    pub(super) fn count(&self) -> usize {
-        self.links.lock().len()
     }
 
     /// Executes a routing decision about a stat that was received with this mark.

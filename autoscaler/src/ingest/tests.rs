@@ -94,9 +94,10 @@ impl Instance {
         let local = recorder.clone();
         let accept = Box::new(move |message| local.accept(message));
         let peers = Peers::new(shares.clone(), resolver, settings, accept, counters, token);
-        let namespace = "knative-serving".to_owned();
-        let ingest = Arc::new(Ingest::new(namespace, shares, recorder.clone(), attestations.clone(), peers.clone()));
-        tokio::spawn(async move { peers.run().await });
+        let (system_namespace, local) = ("knative-serving".to_owned(), recorder.clone());
+        let (of_ingest, running) = (attestations.clone(), peers.clone());
+        let ingest = Arc::new(Ingest { system_namespace, shares, local, attestations: of_ingest, peers });
+        tokio::spawn(async move { running.run().await });
         tokio::spawn(server.serve(ingest.clone(), Counters::default(), shutdown.clone()));
         Self { me, address, assign, requests, attestations, recorder, ingest, names, shutdown }
     }
@@ -173,12 +174,12 @@ fn frame(messages: &[WireStatMessage]) -> Bytes {
     common::wire::encode(&WireStatMessages { messages: messages.to_vec() }).into()
 }
 
-async fn within<T>(work: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("did not happen in time")
 }
 
 /// Polls for a condition that sends no event.
-async fn eventually(what: &str, holds: impl Fn() -> bool) {
+pub(super) async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let watching = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -228,7 +229,7 @@ async fn stats_are_forwarded_over_tls() {
     // The link is dialled anew, because its holder's address changes for a moment.
     let gone = Holder { pod_name: "as-9".into(), pod_ip: [127, 0, 0, 9].into() };
     first.assign.set(1, Some(gone), false);
-    eventually("dialled anew", || first.ingest.peers.count() == 1).await;
+    eventually("dialled anew", || first.ingest.peers.links.lock().len() == 1).await;
     first.believe(1, Some(&second));
     let before = second.totals().0;
     first.receive(&[message(SECOND)]);
@@ -373,7 +374,7 @@ async fn stats_of_a_released_bucket_wait_for_its_next_holder() {
     first.assign.set(0, Some(first.me.clone()), false);
     first.receive(&[message(FIRST)]);
     assert!(!first.ingest.shares.are_settled());
-    eventually("linked to the second only", || first.ingest.peers.count() == 1).await;
+    eventually("linked to the second only", || first.ingest.peers.links.lock().len() == 1).await;
     second.believe(0, Some(&second));
     first.believe(0, Some(&second));
     assert_eq!(second.next_request().await, FIRST);

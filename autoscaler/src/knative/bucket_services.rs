@@ -17,8 +17,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{from_value, json};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -92,19 +91,15 @@ fn exists<T>(created: kube::Result<T>) -> kube::Result<bool> {
 
 fn service(name: &str) -> Service {
     let port = json!({"name": "http", "port": STAT_PORT, "targetPort": STAT_PORT});
-    object(json!({"metadata": {"name": name}, "spec": {"ports": [port]}}))
+    from_value(json!({"metadata": {"name": name}, "spec": {"ports": [port]}})).expect("a Service")
 }
 
 fn slice(name: &str, me: IpAddr) -> EndpointSlice {
-    let conditions = json!({"ready": true, "serving": true, "terminating": false});
-    object(json!({
+    let slice = json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
         "addressType": if me.is_ipv4() { "IPv4" } else { "IPv6" },
-        "endpoints": [{"addresses": [me], "conditions": conditions}],
+        "endpoints": [{"addresses": [me], "conditions": {"ready": true, "serving": true, "terminating": false}}],
         "ports": [{"name": "http", "port": STAT_PORT, "protocol": "TCP"}],
-    }))
-}
-
-fn object<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).expect("an object of this kind")
+    });
+    from_value(slice).expect("an EndpointSlice")
 }

@@ -70,14 +70,11 @@ fn not_owned(key: &Key, kind: &'static str) -> Error {
 /// Returns metadata with the labels and annotations of the PodAutoscaler, as upstream.
 fn metadata(autoscaler: &PodAutoscaler) -> ObjectMeta {
     let (labels, annotations) = (autoscaler.labels().clone(), autoscaler.annotations().clone());
-    ObjectMeta {
-        name: autoscaler.metadata.name.clone(),
-        namespace: autoscaler.metadata.namespace.clone(),
-        labels: Some(labels).filter(|labels| !labels.is_empty()),
-        annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
-        owner_references: Some(vec![controller_reference(autoscaler)]),
-        ..ObjectMeta::default()
-    }
+    let (name, namespace) = (autoscaler.metadata.name.clone(), autoscaler.metadata.namespace.clone());
+    let labels = Some(labels).filter(|labels| !labels.is_empty());
+    let annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+    let owner_references = Some(vec![controller_reference(autoscaler)]);
+    ObjectMeta { name, namespace, labels, annotations, owner_references, ..ObjectMeta::default() }
 }
 
 /// Returns the desired ServerlessService. `autoscaler` has its defaults filled in.
@@ -85,29 +82,18 @@ pub(crate) fn wanted_serverless(autoscaler: &PodAutoscaler, path: Path) -> Serve
     let mut metadata = metadata(autoscaler);
     metadata.annotations.iter_mut().for_each(|annotations| drop(annotations.remove(annotations::METRIC.name)));
     metadata.annotations.take_if(|annotations| annotations.is_empty());
-    ServerlessService {
-        metadata,
-        spec: ServerlessServiceSpec {
-            mode: Some(if path.mode == PathMode::Serve { Mode::Serve } else { Mode::Proxy }),
-            object_ref: autoscaler.spec.scale_target_ref.clone(),
-            protocol_type: autoscaler.spec.protocol_type,
-            num_activators: path.activators,
-        },
-        status: None,
-    }
+    let mode = Some(if path.mode == PathMode::Serve { Mode::Serve } else { Mode::Proxy });
+    let (object_ref, protocol_type) = (autoscaler.spec.scale_target_ref.clone(), autoscaler.spec.protocol_type);
+    let spec = ServerlessServiceSpec { mode, object_ref, protocol_type, num_activators: path.activators };
+    ServerlessService { metadata, spec, status: None }
 }
 
 /// Returns the desired Metric. It scrapes `scrape_target`, or nothing if that is empty. `autoscaler` has its defaults
 /// filled in.
 pub(crate) fn wanted_metric(autoscaler: &PodAutoscaler, config: &AutoscalerConfig, scrape_target: &str) -> Metric {
     let annotations = autoscaler.annotations();
-    Metric {
-        metadata: metadata(autoscaler),
-        spec: MetricSpec {
-            stable_window: annotations::stable_window(annotations, config).as_nanos(),
-            panic_window: annotations::panic_window(annotations, config).as_nanos(),
-            scrape_target: scrape_target.to_owned(),
-        },
-        status: None,
-    }
+    let stable_window = annotations::stable_window(annotations, config).as_nanos();
+    let panic_window = annotations::panic_window(annotations, config).as_nanos();
+    let spec = MetricSpec { stable_window, panic_window, scrape_target: scrape_target.to_owned() };
+    Metric { metadata: metadata(autoscaler), spec, status: None }
 }

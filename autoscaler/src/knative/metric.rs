@@ -60,12 +60,9 @@ fn collect_spec(metric: &Metric, config: &AutoscalerConfig) -> Result<CollectSpe
     }
     metric.validate().map_err(|errors| CollectionError::Other(errors.to_string()))?;
     let nanos = |n: i64| Duration::from_nanos(u64::try_from(n).unwrap_or(0));
-    Ok(CollectSpec {
-        stable_window: nanos(metric.spec.stable_window),
-        panic_window: nanos(metric.spec.panic_window),
-        aggregation: annotations::decider_spec(metric.annotations(), config, 0, true).aggregation,
-        scrape_target,
-    })
+    let (stable_window, panic_window) = (nanos(metric.spec.stable_window), nanos(metric.spec.panic_window));
+    let aggregation = annotations::decider_spec(metric.annotations(), config, 0, true).aggregation;
+    Ok(CollectSpec { stable_window, panic_window, aggregation, scrape_target })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub(crate) mod revisions;
 pub(crate) mod statuses;
 pub(crate) mod store;
 
-use crate::cluster::watches::FrontEndQueues;
+use crate::cluster::FrontEndQueues;
 use crate::engine::Wiring;
 use crate::engine::parts::Parts;
 use crate::pods::PodScope;
@@ -50,7 +50,6 @@ pub(crate) fn pods() -> PodScope {
     PodScope { namespaces: Namespaces::ALL, watched, keeps: |label| label == names::REVISION, tracks_failures: false }
 }
 
-/// Builds the reconcilers, which end with `shutdown`.
 pub(crate) fn reconcilers(wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
     let measurements = Measurements::default();
     let front_end_queues: (Arc<dyn FrontEndQueues>, _) = (Arc::new(measurements.clone()), Namespaces::ALL);
@@ -63,10 +62,7 @@ pub(crate) fn reconcilers(wiring: Wiring, shutdown: &CancellationToken) -> Recon
         .with("Metric", queue, metric, |metric, key| async move { metric.reconcile(&key).await })
 }
 
-/// Checks the value of `ZEROSCALE_HPA`.
-///
-/// # Errors
-/// The rule that the value breaks.
+/// Checks the value of `ZEROSCALE_HPA`. Fails with the rule that it breaks.
 pub(crate) fn check_hpa(value: &str) -> Result<(), &'static str> {
     match value {
         "" | "off" => Ok(()),

@@ -6,11 +6,10 @@ use super::store::Objects;
 use crate::cluster::error::Error;
 use crate::cluster::target_key::{TargetError, TargetKey};
 use crate::engine::front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
-use crate::engine::parameters::Parameters;
 use crate::engine::parts::{Parts, ReconcilerConfigs};
 use crate::engine::probe::{ProbeTarget, Prober};
 use crate::engine::scaler::Scaled;
-use crate::engine::workload::{NotReady, Path, PathState, Previous, Reading, Workload};
+use crate::engine::workload::{NotReady, Parameters, Path, PathState, Previous, Reading, Workload};
 use crate::scale::{Initial, PodSet, SubjectLabels};
 use autoscaler_core::active::Active;
 use autoscaler_core::bounds;
@@ -26,7 +25,7 @@ use common::scaling::BurstCapacity;
 use common::time::Timestamp;
 use common_api::condition::{Condition, FALSE, READY, TRUE, UNKNOWN};
 use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::{ACTIVE, NO_PRIVATE_SERVICE_NAME};
+use common_api::podautoscaler_status::{ACTIVE, NO_PRIVATE_SERVICE_NAME, SCALE_TARGET_INITIALIZED, SKS_READY};
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use common_controller::{Passed, Passes, Priority, Severity, Written};
 use kube::ResourceExt;
@@ -94,10 +93,9 @@ impl FrontEnd for Revisions {
 
     fn read(&self, key: &Key, subject: &mut Subject, now: Timestamp) -> Result<Reading, Error> {
         let (object, serverless) = (&subject.object, subject.serverless.as_deref());
-        let parameters = {
-            let ReconcilerConfigs { autoscaler, deployment } = &self.parts.configs;
-            parameters(object, &autoscaler.borrow(), &deployment.borrow(), subject.status.is_scale_target_initialized())
-        };
+        let ReconcilerConfigs { autoscaler, deployment } = &self.parts.configs;
+        let is_initialized = subject.status.is_scale_target_initialized();
+        let parameters = parameters(object, &autoscaler.borrow(), &deployment.borrow(), is_initialized);
         let sks_status = serverless.and_then(|sks| sks.status.as_ref());
         let named = sks_status.map(|status| &status.private_service_name).filter(|name| !name.is_empty());
         let Some(private_service) = named.cloned() else { return Ok(Reading::AwaitServices(Box::new(parameters))) };
@@ -195,11 +193,11 @@ impl FrontEnd for Revisions {
         let status = &mut subject.status;
         status.set_scales(outcome.desired, outcome.ready);
         if outcome.initialized {
-            status.mark_scale_target_initialized(now);
+            status.manage(now).mark_true(SCALE_TARGET_INITIALIZED);
         }
         if let Some(activity) = outcome.activity {
             match activity.parts() {
-                (Some(true), ..) => status.mark_active(now),
+                (Some(true), ..) => status.manage(now).mark_true(ACTIVE),
                 (Some(false), reason, message) => status.mark_failed(reason, message, now),
                 (None, reason, message) => status.manage(now).mark_unknown(ACTIVE, reason, message),
             }
@@ -229,7 +227,7 @@ fn read_serverless(Subject { now, status, .. }: &mut Subject, serverless: &Serve
     if theirs.is_ready(serverless.metadata.generation.unwrap_or(0))
         || (just_written && ready.is_some_and(Condition::is_true))
     {
-        status.mark_sks_ready(*now);
+        status.manage(*now).mark_true(SKS_READY);
     } else if theirs.private_service_name.is_empty() {
         status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, *now);
     } else {

@@ -143,17 +143,12 @@ impl StatusDelays {
         }
         let since = *self.unreported.entry(key.clone()).or_default().since.get_or_insert_with(Instant::now);
         let left = self.merged_within.saturating_sub(since.elapsed());
-        match status_delay {
-            StatusDelay::OthersWake => left.min(self.wakes_end_in()),
-            _ => left,
+        if status_delay != StatusDelay::OthersWake {
+            return left;
         }
-    }
-
-    /// Returns the longest time for which a status waits for the present wakes.
-    fn wakes_end_in(&self) -> Duration {
         self.wakes.retain(|_, begun| begun.elapsed() < MERGED_WITHIN);
-        let left = self.wakes.iter().map(|begun| MERGED_WITHIN.saturating_sub(begun.elapsed()));
-        left.max().unwrap_or_default()
+        let wakes = self.wakes.iter().map(|begun| MERGED_WITHIN.saturating_sub(begun.elapsed()));
+        left.min(wakes.max().unwrap_or_default())
     }
 }
 
@@ -267,7 +262,6 @@ mod tests {
         assert_eq!(f.take_reports(), active("b"));
     }
 
-    /// Goal: a wake that is slow or given up delays other statuses by at most two seconds.
     #[tokio::test(start_paused = true)]
     async fn a_slow_wake_delays_other_statuses_by_two_seconds_at_most() {
         for given_up in [false, true] {

@@ -6,9 +6,8 @@
 //! | ServerlessService | its owner | – |
 //! | Metric | its owner | itself |
 
-use crate::cluster::Index;
 use crate::cluster::target_key::TargetKey;
-use crate::cluster::watches::FrontEndQueues;
+use crate::cluster::{FrontEndQueues, Index};
 use crate::engine::parts::Parts;
 use crate::reconcile::Watches;
 use common::RevisionKey as Key;
@@ -65,7 +64,7 @@ fn autoscaler(index: &Index, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: O
 fn owner<K: Resource>(index: &Index, key: &Key, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
     let owner = new.or(old).and_then(|object| controller(object.meta())).filter(|owner| owner.kind == "PodAutoscaler");
     if let Some(owner) = owner {
-        index.reconcile(&Key::new(key.namespace(), owner.name.as_str()));
+        index.queue.add(Key::new(key.namespace(), owner.name.as_str()), Priority::Normal);
     }
 }
 

@@ -15,7 +15,7 @@
 
 mod evaluation;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::scale::{Pods, Requests};
 use autoscaler_core::engine::blend::{Blend, BlendedScale, Input, Measured};
@@ -48,11 +48,9 @@ struct Sources {
     requests: Requests,
 }
 
-/// Evaluation of one revision.
 #[derive(Default)]
 struct Revision {
     state: Arc<Mutex<MeasurementState>>,
-    /// Subject and task of the evaluation.
     evaluation: Option<(Subject, AbortOnDropHandle<()>)>,
 }
 
@@ -61,11 +59,9 @@ struct Revision {
 struct MeasurementState {
     blend: Blend,
     measured: Option<Measured>,
-    /// Replicas of its target.
     replicas: i32,
 }
 
-/// Subject of an evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Subject {
     /// Metrics and scaling behavior.

@@ -11,9 +11,10 @@ use hpa::fixture::Mock;
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
-const PODS: &str = "GET /api/v1/namespaces/ns/pods?&labelSelector=app%3Dhello&resourceVersion=0&\
+/// Requests of each evaluation: the list of pods, and their usage.
+pub(crate) const PODS: &str = "GET /api/v1/namespaces/ns/pods?&labelSelector=app%3Dhello&resourceVersion=0&\
                     resourceVersionMatch=NotOlderThan";
-const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/pods?labelSelector=app%3Dhello";
+pub(crate) const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/pods?labelSelector=app%3Dhello";
 
 /// Returns a subject with this average CPU target.
 fn subject(cpu: &str) -> Subject {
@@ -25,11 +26,11 @@ fn subject(cpu: &str) -> Subject {
     Subject { plan: Arc::new(plan), selector: "app=hello".into() }
 }
 
-fn pods(count: usize) -> Value {
+pub(crate) fn pods(count: usize) -> Value {
     let pod = |n| {
         json!({
             "metadata": {"name": format!("p{n}"), "namespace": "ns", "labels": {"app": "hello"}},
-            "spec": {"containers": [{"name": "app"}]},
+            "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "100m"}}}]},
             "status": {
                 "phase": "Running", "startTime": "2023-11-14T21:00:00Z",
                 "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2023-11-14T21:00:00Z"}],
@@ -39,11 +40,12 @@ fn pods(count: usize) -> Value {
     json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": (0..count).map(pod).collect::<Vec<_>>()})
 }
 
-fn usage(cpu: &[&str]) -> Value {
-    let item = |(n, cpu): (usize, &&str)| {
+/// Returns the pods' CPU usage in thousandths.
+pub(crate) fn usage(cpu: &[u32]) -> Value {
+    let item = |(n, cpu): (usize, &u32)| {
         json!({
             "metadata": {"name": format!("p{n}"), "namespace": "ns"}, "timestamp": "2023-11-14T22:13:20Z", "window": "1s",
-            "containers": [{"name": "app", "usage": {"cpu": cpu, "memory": "1Mi"}}],
+            "containers": [{"name": "app", "usage": {"cpu": format!("{cpu}m"), "memory": "1Mi"}}],
         })
     };
     let items: Vec<_> = cpu.iter().enumerate().map(item).collect();
@@ -86,7 +88,7 @@ impl Fixture {
 #[tokio::test(start_paused = true)]
 async fn metrics_are_evaluated_every_period_and_failures_hold_the_scale() {
     let fixture = Fixture::new();
-    fixture.mock.on(PODS, 200, pods(2)).on(USAGE, 200, usage(&["200m", "300m"])).reject(USAGE, 500, "busy");
+    fixture.mock.on(PODS, 200, pods(2)).on(USAGE, 200, usage(&[200, 300])).reject(USAGE, 500, "busy");
     fixture.engine.follow(&fixture.key, subject("100m"), 2);
     assert_eq!(fixture.blend(2, 1).desired, Some(2), "not evaluated yet");
     let start = tokio::time::Instant::now();
@@ -107,7 +109,7 @@ async fn metrics_are_evaluated_every_period_and_failures_hold_the_scale() {
 #[tokio::test(start_paused = true)]
 async fn the_usage_of_foreign_pods_does_not_count() {
     let fixture = Fixture::new();
-    fixture.mock.on(PODS, 200, pods(3)).on(USAGE, 200, usage(&["200m", "300m", "900m"]));
+    fixture.mock.on(PODS, 200, pods(3)).on(USAGE, 200, usage(&[200, 300, 900]));
     let foreign = ready_pod(&[("app", "hello")]);
     let labels = foreign.labels.clone();
     fixture.index.begin_list();
@@ -125,7 +127,7 @@ async fn the_usage_of_foreign_pods_does_not_count() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_evaluated_without_replicas() {
     let fixture = Fixture::new();
-    fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
+    fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&[10]));
     fixture.engine.follow(&fixture.key, subject("100m"), 1);
     fixture.feed.next().await;
     assert_eq!(fixture.blend(1, 0).desired, Some(0));
@@ -146,7 +148,7 @@ async fn nothing_is_evaluated_without_replicas() {
 #[tokio::test(start_paused = true)]
 async fn only_a_changed_subject_restarts_the_evaluation() {
     let fixture = Fixture::new();
-    fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
+    fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&[10]));
     fixture.engine.follow(&fixture.key, subject("100m"), 1);
     fixture.feed.next().await;
     fixture.mock.request_lines();

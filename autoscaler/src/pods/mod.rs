@@ -14,10 +14,8 @@
 
 mod index;
 mod labels;
-mod owner_queries;
 mod ownership;
 mod parsed;
-mod port_probe;
 pub(crate) mod warnings;
 mod watch;
 

@@ -12,7 +12,7 @@
 //! A Deployment names its ReplicaSets after itself and the hash of their template, which is a label of the pods.
 //! Argo's Rollouts do the same with a label of their own. Most pods therefore need no query. A Deployment may also
 //! adopt a ReplicaSet of another name, made by hand or by an earlier Deployment. The API server is queried for the
-//! owner of such a ReplicaSet ([`super::owner_queries`]). Before its response, the pods of a Deployment's selector
+//! owner of such a ReplicaSet ([`super::watch`]). Before its response, the pods of a Deployment's selector
 //! count as foreign, so that no request goes to another workload; those of a custom kind's selector count as its own.
 //!
 //! A pod without a controller is foreign, and so is a pod of a ReplicaSet without a controller. For a custom kind both
@@ -100,7 +100,6 @@ pub(super) enum KnownOwner {
     Unreadable,
 }
 
-/// Relation of a pod to a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PodRelation {
     /// Owned by the workload.

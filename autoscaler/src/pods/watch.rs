@@ -1,10 +1,8 @@
 //! The watch that feeds the index, and the inquiries about pods that the index makes.
 
 use super::index::{Inquiry, PodIndex};
-use super::owner_queries;
-use super::ownership::Controller;
+use super::ownership::{Controller, KnownOwner};
 use super::parsed::ParsedPod;
-use super::port_probe;
 use super::warnings::Warnings;
 use common::RevisionKey as PodName;
 use common::time::Timestamp;
@@ -13,20 +11,32 @@ use common_runtime::namespaces::Namespaces;
 use common_runtime::watching::watch;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher;
-use kube::{Client, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of concurrent connects, and of queries about controllers.
 const CONNECTS_MAX: usize = 64;
 const QUERIES_MAX: usize = 8;
+/// Timeout of one connect.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// Shortest and longest pause after a refusal. Between these limits, the pause is a tenth of the time waited so far.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// Longest wait for a response about a controller.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Time until the next query about the same controller after a result. `SOON`: after a failure.
+const AGAIN: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(1);
 
 /// Scope of the watched pods, and of their kept labels.
 #[derive(Clone, Debug)]
@@ -57,12 +67,70 @@ async fn inquire(client: Client, index: Arc<PodIndex>, mut inquiries: UnboundedR
     while let Some(inquiry) = inquiries.recv().await {
         while tasks.try_join_next().is_some() {} // Removes ended tasks.
         match inquiry {
-            Inquiry::Port(pod) => tasks.spawn(port_probe::probe(index.clone(), connects.clone(), pod)),
+            Inquiry::Port(pod) => tasks.spawn(probe(index.clone(), connects.clone(), pod)),
             Inquiry::Controller(namespace, controller) => {
                 let controller = Controller::clone(&controller);
-                tasks.spawn(owner_queries::query(client.clone(), index.clone(), queries.clone(), namespace, controller))
+                tasks.spawn(query(client.clone(), index.clone(), queries.clone(), namespace, controller))
             }
         };
+    }
+}
+
+/// Tests whether a pod without a readiness probe listens on its port, until it does, or needs no test any more.
+///
+/// Kubernetes reports such a pod ready as soon as its program runs. A TCP connect therefore replaces the probe: until
+/// it succeeds, the pod counts as not ready. Only a refused connection proves that the port is closed. If a policy
+/// blocks the connection, Kubernetes' condition counts.
+async fn probe(index: Arc<PodIndex>, permits: Arc<Semaphore>, pod: PodName) {
+    let begun = Instant::now();
+    while let Some((address, port)) = index.probe_address(&pod) {
+        let permit = permits.acquire().await; // Never closed.
+        let answer = timeout(CONNECT_WITHIN, TcpStream::connect((address, port))).await;
+        drop(permit);
+        let is_refused = matches!(answer, Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused);
+        index.record_probe(&pod, port, !is_refused);
+        if !is_refused {
+            return;
+        }
+        sleep((begun.elapsed() / 10).clamp(PAUSE.0, PAUSE.1)).await;
+    }
+}
+
+/// Queries the API server for the owner of a controller, if its name does not reveal it ([`super::ownership`]), until
+/// the controller has no pods any more. A Deployment may adopt a ReplicaSet later, so a query is repeated.
+async fn query(
+    client: Client,
+    index: Arc<PodIndex>,
+    permits: Arc<Semaphore>,
+    namespace: String,
+    controller: Controller,
+) {
+    let Some(plural) = controller.resource() else { return };
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("apps", "v1", ""), plural);
+    let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
+    while index.is_controller(&controller.uid) {
+        let answer = {
+            let Ok(_permit) = permits.acquire().await else { return };
+            timeout(WITHIN, api.get_metadata_opt(&controller.name)).await
+        };
+        let owner = match answer {
+            Ok(Ok(found)) => {
+                let found = found.filter(|found| found.metadata.uid.as_deref() == Some(controller.uid.as_str()));
+                let next = found.and_then(|found| Controller::from_metadata(&found.metadata));
+                next.map_or(KnownOwner::None, |next| KnownOwner::Controller(Arc::new(next)))
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                tracing::debug!(%namespace, plural, name = controller.name, "its controller may not be read");
+                KnownOwner::Unreadable
+            }
+            failed => {
+                tracing::debug!(%namespace, plural, name = controller.name, ?failed, "its controller is not known");
+                sleep(SOON).await;
+                continue;
+            }
+        };
+        index.controlled_by(&controller.uid, owner);
+        sleep(AGAIN).await;
     }
 }
 

@@ -20,8 +20,6 @@
 //! A failed reconcile is retried after a back-off. A panic is logged and retried likewise, so no object can stop the
 //! others.
 
-pub(crate) mod display;
-
 #[cfg(test)]
 mod tests;
 
@@ -30,8 +28,9 @@ use crate::engine::Controller;
 use crate::engine::front_end::FrontEnd;
 use crate::engine::parts::Parts;
 use common::RevisionKey as Key;
+use common_api::ZeroScaler;
+use common_api::zeroscaler::ZeroScalerStatus;
 use common_controller::{Priority, WorkQueue, Workers};
-use display::Objects;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -47,6 +46,28 @@ pub(crate) trait Watches: Send + Sync + 'static {
     /// Starts to fill the stores of `parts` and the front end's own stores, until shutdown. Waits until each kind has
     /// been listed once, and prepares targets as soon as the named targets are known.
     fn follow<'a>(&'a self, parts: &'a Parts) -> BoxFuture<'a, ()>;
+}
+
+/// All objects that request a scale, for display.
+pub(crate) trait Objects: Send + Sync + 'static {
+    /// Returns all known keys, whichever process owns them.
+    fn keys(&self) -> Vec<Key>;
+
+    /// Returns a number that changes with the object; none: it does not exist.
+    fn version(&self, key: &Key) -> Option<u64>;
+
+    /// Returns the present state of an object.
+    fn view(&self, key: &Key) -> Option<ObjectView>;
+}
+
+/// State of an object, for display.
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectView {
+    pub(crate) object: Arc<ZeroScaler>,
+    /// Its status: the next one to be written, if this process owns it; else the last written one.
+    pub(crate) status: ZeroScalerStatus,
+    /// Time at which its state (awake, asleep or in transition) began, RFC 3339.
+    pub(crate) since: Option<String>,
 }
 
 /// All reconcilers of a process, as built by its front end.

@@ -69,6 +69,8 @@ pub struct Sources {
     pub requests: Requests,
     /// Metrics of the decisions.
     pub metrics: DeciderMetrics,
+    /// Exporter for the spans of wakes.
+    pub tracing: Option<Tracing>,
 }
 
 /// All decision loops of a process.
@@ -83,8 +85,6 @@ pub struct Multiscaler {
     wheel: Mutex<Wheel<RevisionKey>>,
     /// Notified when the wheel has changed.
     turned: Notify,
-    /// Exporter for the spans of wakes.
-    tracing: Option<Tracing>,
     /// Predicate for existing revisions; none: not set yet.
     exists: OnceLock<RevisionExists>,
 }
@@ -103,11 +103,9 @@ struct Loop {
     /// Number of changes of the history.
     changes: u32,
     metrics: RevisionMetrics,
-    /// Traced wake, if there is one.
     waking: Option<Arc<Waking>>,
 }
 
-/// Cause of an evaluation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Tick,
@@ -152,13 +150,7 @@ impl Multiscaler {
     pub fn new(sources: Sources, has_own_rules: bool) -> Self {
         let wheel = Mutex::new(Wheel::new(Instant::now().into_std()));
         let (loops, detached_histories, turned) = (DashMap::new(), DashMap::new(), Notify::new());
-        let exists = OnceLock::new();
-        Self { sources, has_own_rules, loops, detached_histories, wheel, turned, tracing: None, exists }
-    }
-
-    /// Exports the spans of wakes to `tracing`.
-    pub fn traced(self, tracing: Option<Tracing>) -> Self {
-        Self { tracing, ..self }
+        Self { sources, has_own_rules, loops, detached_histories, wheel, turned, exists: OnceLock::new() }
     }
 
     /// Returns the revisions that have a loop.
@@ -207,7 +199,7 @@ impl Multiscaler {
             return;
         }
         state.metrics.record_wake_request(Instant::now());
-        if let Some(tracing) = self.tracing.as_ref().filter(|_| !trace.is_empty() && state.waking.is_none()) {
+        if let Some(tracing) = self.sources.tracing.as_ref().filter(|_| !trace.is_empty() && state.waking.is_none()) {
             state.waking = Waking::begin(tracing, trace, key).map(Arc::new);
         }
         drop(state);

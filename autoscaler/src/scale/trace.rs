@@ -56,7 +56,6 @@ impl Waking {
 }
 
 impl Step {
-    /// Records the decision.
     pub(super) fn decided(&self, decision: &Decision) {
         let span = self.0.span();
         match decision {

@@ -17,13 +17,12 @@
 //! The watches have no label selector: a foreign Service with the name of ours, and slices left behind by another
 //! controller, have none of our labels.
 
-use crate::cluster::Index;
 use crate::cluster::facts::Target;
 use crate::cluster::links::Named as Targets;
 use crate::cluster::multi_map::MultiMap;
 use crate::cluster::target_key::TargetKey;
 use crate::cluster::targets::{TargetEvent, TargetListener};
-use crate::cluster::watches::FrontEndQueues;
+use crate::cluster::{FrontEndQueues, Index};
 use crate::engine::parts::Parts;
 use crate::reconcile::Watches;
 use crate::scale::Pods;
@@ -80,7 +79,6 @@ pub(crate) struct Cluster {
     pub(crate) scalers: Arc<Scalers>,
     pub(crate) port_allocator: Arc<PortAllocator>,
     pub(crate) handovers: Handovers,
-    /// Watched namespaces.
     namespaces: Namespaces,
     /// Key of `activator-service`.
     activators: Key,
@@ -164,7 +162,7 @@ impl Cluster {
     /// Queues workloads that are gone and still have a policy: their leader may have ended before it deleted the
     /// policy.
     pub(super) fn queue_leftover_guards(&self) {
-        for key in self.policies.guarded().into_iter().filter(|key| !self.scalers.has(key)) {
+        for key in self.policies.guarded().into_iter().filter(|key| !self.scalers.objects.holds(key)) {
             self.path_queue.add(key, Priority::Slow);
         }
     }
@@ -185,7 +183,7 @@ impl Cluster {
     /// Returns the Services that clients of a ZeroScaler call: those that this process or the status lists as served,
     /// and the first Service that the spec names.
     pub(crate) fn public_services(&self, key: &Key) -> BTreeSet<Key> {
-        let known = self.scalers.former_version(key).or_else(|| self.scalers.get(key));
+        let known = self.scalers.former_version(key).or_else(|| self.scalers.objects.get(key));
         let named = known.as_deref().map_or(key.name(), |object| object.spec.service_name());
         let status = known.as_deref().and_then(|object| object.status.as_ref());
         let services = status.into_iter().flat_map(|status| &status.services);
@@ -258,17 +256,6 @@ impl Cluster {
         within.filter_map(|key| self.services.get(key)).collect()
     }
 
-    /// Applies a NetworkPolicy as the watch would.
-    #[cfg(test)]
-    pub(crate) fn put_policy(
-        &self,
-        namespace: &str,
-        name: &str,
-        spec: k8s_openapi::api::networking::v1::NetworkPolicySpec,
-    ) {
-        self.policies.apply(namespace, name, Some(spec));
-    }
-
     /// Returns how much longer our slices of a Service given back by `from` must stay. Returns `None` if they may be
     /// deleted.
     pub(crate) fn remaining_slice_time(&self, service: &Key, from: &Key) -> Option<Duration> {
@@ -287,20 +274,15 @@ impl Cluster {
         Addresses::count(self.services.get(service).as_deref(), slices::ready(&private), self.slices_of(service))
     }
 
-    /// Returns the slices of `activator-service`.
     pub(crate) fn activators(&self) -> Vec<Arc<EndpointSlice>> {
         self.slices_of(&self.activators)
     }
-}
 
-/// Methods for ZeroScalers, their findings and their paths.
-impl Cluster {
     /// Applies a ZeroScaler of the watch.
     pub(crate) fn apply(&self, index: &Index, object: ZeroScaler) {
         self.scalers.apply(object, &|key, old, new| self.changed(index, key, old, new));
     }
 
-    /// Applies the deletion of a ZeroScaler.
     pub(crate) fn delete(&self, index: &Index, key: &Key) {
         self.scalers.delete(key, &|key, old, new| self.changed(index, key, old, new));
     }
@@ -320,7 +302,6 @@ impl Cluster {
         self.paths.get(&object.key(), object.metadata.uid.as_deref().unwrap_or_default())
     }
 
-    /// Requests a path.
     pub(crate) fn request_path(&self, object: &ZeroScaler, request: PathRequest) {
         let (key, uid) = (object.key(), object.metadata.uid.as_deref().unwrap_or_default());
         let served = object.status.as_ref().and_then(|status| status.service.as_deref()).unwrap_or_default();
@@ -390,7 +371,7 @@ impl FrontEndQueues for Cluster {
     /// priority of a new workload, however often it was written since. Otherwise, after a mass creation, all workloads
     /// would get their Services before the first one has its slices.
     fn queue_path(&self, key: &Key, priority: Priority) {
-        let is_new = !self.scalers.has_backend(key) && !self.scalers.is_awake(key);
+        let is_new = !self.scalers.backends.contains_key(key) && !self.scalers.is_awake(key);
         let priority = if is_new { priority.max(Priority::New) } else { priority };
         self.path_queue.add(key.clone(), priority);
     }
@@ -398,13 +379,6 @@ impl FrontEndQueues for Cluster {
     fn queue_path_after(&self, key: &Key, delay: Duration) {
         self.path_queue.add_after(key.clone(), delay);
     }
-}
-
-/// Returns the version in force if it is older than the newest version. Also returns it if no reconcile has looked at
-/// the newest version yet.
-fn in_force_before(original: &ZeroScaler) -> Option<ZeroScaler> {
-    let written = original.status.as_ref()?.in_force.as_ref()?;
-    (written.generation != original.metadata.generation).then(|| written.version_of(original)).flatten()
 }
 
 /// Reactions to events.
@@ -512,8 +486,10 @@ pub(crate) fn held(object: &ZeroScaler) -> Option<TargetKey> {
 /// Returns the Services and hosts that a ZeroScaler names.
 fn named(object: &ZeroScaler) -> Named {
     let (key, newest) = (object.key(), &object.spec);
-    // While an older version is in force, so are its hosts.
-    let former = in_force_before(object);
+    // While an older version is in force, so are its hosts: also if no reconcile has looked at the newest one yet.
+    let written = object.status.as_ref().and_then(|status| status.in_force.as_ref());
+    let former = written.filter(|written| written.generation != object.metadata.generation);
+    let former = former.and_then(|former| former.version_of(object));
     let spec = former.as_ref().map_or(newest, |former| &former.spec);
     // If the list is unreadable, the ZeroScaler keeps the hosts it had.
     let is_readable = spec.hosts.iter().all(|host| HostPattern::parse(host).is_some());
@@ -536,7 +512,6 @@ pub(crate) fn is_public(service: &Arc<Service>) -> bool {
     service.labels().get(names::SIDE).is_none_or(|side| side != names::SERVICE_TYPE_PRIVATE)
 }
 
-/// Returns the Service of a slice.
 fn service_of(key: &Key, slice: &EndpointSlice) -> Option<Key> {
     Some(Key::new(key.namespace(), slice.labels().get(SERVICE_NAME)?.as_str()))
 }

@@ -43,75 +43,58 @@ pub(crate) fn adopted_replicas(object: &ZeroScaler, target: &Target) -> i32 {
     recorded.unwrap_or_else(|| target.current())
 }
 
-/// Reports whether the ZeroScaler has our finalizer.
 pub(crate) fn has_finalizer(object: &ZeroScaler) -> bool {
     object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER)
 }
 
-/// Sets and removes finalizers.
-#[derive(Clone)]
-pub(super) struct Finalizers {
-    pub(super) cluster: Arc<Cluster>,
-    pub(super) parts: Parts,
+/// Adds the finalizer to a ZeroScaler that adopts `target`, referenced by `reference`, unless it is already set.
+/// Returns the resulting object. Fails with a conflict if another client wrote first.
+pub(super) async fn set(
+    (parts, cluster): (&Parts, &Cluster),
+    object: &Arc<ZeroScaler>,
+    reference: &zeroscaler::Target,
+    target: &Target,
+) -> Result<Arc<ZeroScaler>, Error> {
+    if has_finalizer(object) {
+        return Ok(object.clone());
+    }
+    let mut finalizers = object.finalizers().to_vec();
+    finalizers.push(names::FINALIZER.to_owned());
+    let replicas = adopted_replicas(object, target).to_string();
+    let annotations = json!({ADOPTED_REPLICAS: replicas, ADOPTED_TARGET: annotation_value(reference)});
+    let metadata = json!({"finalizers": finalizers, "annotations": annotations});
+    Ok(patch((parts, cluster), object, metadata, "failed to set the finalizer").await?)
 }
 
-impl Finalizers {
-    /// Adds the finalizer to a ZeroScaler that adopts `target`, referenced by `reference`, unless it is already set.
-    /// Returns the resulting object.
-    ///
-    /// # Errors
-    /// Returns errors of the API server, including a conflict if another client wrote first.
-    pub(super) async fn set(
-        &self,
-        object: &Arc<ZeroScaler>,
-        reference: &zeroscaler::Target,
-        target: &Target,
-    ) -> Result<Arc<ZeroScaler>, Error> {
-        if has_finalizer(object) {
-            return Ok(object.clone());
-        }
-        let mut finalizers = object.finalizers().to_vec();
-        finalizers.push(names::FINALIZER.to_owned());
-        let replicas = adopted_replicas(object, target).to_string();
-        let target = annotation_value(reference);
-        let annotations = json!({ADOPTED_REPLICAS: replicas, ADOPTED_TARGET: target});
-        let metadata = json!({"finalizers": finalizers, "annotations": annotations});
-        Ok(self.patch(object, metadata, "failed to set the finalizer").await?)
+/// Removes the finalizer, likewise. A deleted object counts as success.
+pub(super) async fn remove(at: (&Parts, &Cluster), object: &Arc<ZeroScaler>) -> Result<(), Error> {
+    if !has_finalizer(object) {
+        return Ok(());
     }
+    let finalizers: Vec<_> = object.finalizers().iter().filter(|f| *f != names::FINALIZER).collect();
+    let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: null, ADOPTED_TARGET: null}});
+    match patch(at, object, metadata, "failed to remove the finalizer").await {
+        Err(WriteError::Api { source, .. }) if code(&source) == Some(404) => Ok(()),
+        outcome => Ok(outcome.map(|_| ())?),
+    }
+}
 
-    /// Removes the finalizer. A deleted object counts as success.
-    ///
-    /// # Errors
-    /// Returns errors of the API server, including a conflict if another client wrote first.
-    pub(super) async fn remove(&self, object: &Arc<ZeroScaler>) -> Result<(), Error> {
-        if !has_finalizer(object) {
-            return Ok(());
-        }
-        let finalizers: Vec<_> = object.finalizers().iter().filter(|f| *f != names::FINALIZER).collect();
-        let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: null, ADOPTED_TARGET: null}});
-        match self.patch(object, metadata, "failed to remove the finalizer").await {
-            Err(WriteError::Api { source, .. }) if code(&source) == Some(404) => Ok(()),
-            outcome => Ok(outcome.map(|_| ())?),
-        }
-    }
-
-    async fn patch(
-        &self,
-        object: &Arc<ZeroScaler>,
-        mut metadata: serde_json::Value,
-        doing: &str,
-    ) -> Result<Arc<ZeroScaler>, WriteError> {
-        metadata["resourceVersion"] = json!(object.metadata.resource_version);
-        let (key, patch) = (object.key(), json!({"metadata": metadata}));
-        let write = async |api: BoundedApi| {
-            let patched = api.merge::<ZeroScaler>(&key, &patch).await;
-            patched.map_err(WriteError::api(format!("{doing} of {}", key.name())))
-        };
-        let patched = self.parts.writes.writer().write(&key, doing, write).await?;
-        self.cluster.apply_response(&self.parts.stores.index, patched);
-        // If the object was deleted meanwhile, its next read notices that.
-        Ok(self.cluster.scalers.get(&key).unwrap_or_else(|| object.clone()))
-    }
+async fn patch(
+    (parts, cluster): (&Parts, &Cluster),
+    object: &Arc<ZeroScaler>,
+    mut metadata: serde_json::Value,
+    doing: &str,
+) -> Result<Arc<ZeroScaler>, WriteError> {
+    metadata["resourceVersion"] = json!(object.metadata.resource_version);
+    let (key, patch) = (object.key(), json!({"metadata": metadata}));
+    let write = async |api: BoundedApi| {
+        let patched = api.merge::<ZeroScaler>(&key, &patch).await;
+        patched.map_err(WriteError::api(format!("{doing} of {}", key.name())))
+    };
+    let patched = parts.writes.writer().write(&key, doing, write).await?;
+    cluster.apply_response(&parts.stores.index, patched);
+    // If the object was deleted meanwhile, its next read notices that.
+    Ok(cluster.scalers.objects.get(&key).unwrap_or_else(|| object.clone()))
 }
 
 #[cfg(test)]

@@ -67,12 +67,9 @@ impl Horizontals {
 
 /// Returns the target of a HorizontalPodAutoscaler if its reference is valid.
 fn target(object: &HorizontalPodAutoscaler) -> Option<TargetKey> {
-    let reference = &object.spec.scale_target_ref;
-    let reference = ObjectReference {
-        api_version: reference.api_version.clone(),
-        kind: Some(reference.kind.clone()),
-        name: Some(reference.name.clone()),
-    };
+    let target = object.spec.scale_target_ref.clone();
+    let (kind, name) = (Some(target.kind), Some(target.name));
+    let reference = ObjectReference { api_version: target.api_version, kind, name };
     TargetKey::from_reference(key_of(object).namespace(), &reference).ok()
 }
 

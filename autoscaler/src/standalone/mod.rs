@@ -18,7 +18,6 @@ pub(crate) mod cluster;
 pub(crate) mod finalizer;
 pub(crate) mod hosts;
 pub(crate) mod hpa_conflicts;
-mod name_list;
 mod policies;
 pub(crate) mod ports;
 pub(crate) mod reasons;
@@ -29,7 +28,7 @@ pub(crate) mod traffic;
 pub(crate) mod unlisted;
 pub(crate) mod workloads;
 
-pub use admission::hpa::Hpa;
+pub use admission::validation::Hpa;
 
 use crate::engine::Wiring;
 use crate::engine::parts::Parts;
@@ -76,55 +75,73 @@ pub(crate) const PROFILE: Profile = Profile {
 /// Selects all pods of these namespaces, with all their labels: owners choose the labels, and any label may appear in a
 /// selector.
 pub(crate) fn pods(namespaces: &Namespaces) -> PodScope {
-    PodScope {
-        namespaces: namespaces.clone(),
-        watched: watcher::Config::default(),
-        keeps: |_| true,
-        tracks_failures: true,
+    let (namespaces, watched) = (namespaces.clone(), watcher::Config::default());
+    PodScope { namespaces, watched, keeps: |_| true, tracks_failures: true }
+}
+
+/// Controllers of this front end.
+pub(crate) struct Controllers {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) workloads: Arc<Workloads>,
+    pub(crate) paths: traffic::Controller,
+    pub(crate) ledger: hosts::ledger_writer::Controller,
+    pub(crate) allocator: ports::Controller,
+    pub(crate) publisher: Arc<Publisher>,
+}
+
+impl Controllers {
+    /// Builds the controllers and the parts that they share, which end with `shutdown`. `start` is the start of the
+    /// search for free port numbers.
+    pub(crate) fn new(
+        hpa: Hpa,
+        namespaces: &Namespaces,
+        wiring: Wiring,
+        start: u16,
+        shutdown: &CancellationToken,
+    ) -> (Parts, Self) {
+        let queue = WorkQueue::new();
+        let port_allocator = PortAllocator::new(&wiring.system_namespace, queue.clone(), wiring.clock.clone());
+        let scalers = Scalers::new(wiring.ports.leadership.clone(), port_allocator);
+        let (system, domain, config) = (&wiring.system_namespace, &wiring.cluster_domain, wiring.ports_config.clone());
+        let cluster = Cluster::new(system, domain, namespaces.clone(), queue.clone(), scalers.clone(), config.clone());
+        let parts = Parts::new(wiring, queue, (cluster.clone(), namespaces.clone()), shutdown);
+        let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers));
+        let unlisted = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), namespaces.clone()));
+        let (hosts, writes) = (cluster.hosts.clone(), parts.writes.clone());
+        let controllers = Self {
+            workloads: Arc::new(Workloads::new(&parts, validation.clone(), cluster.clone())),
+            paths: traffic::Controller::new(&parts, cluster.clone(), validation.clone()),
+            ledger: hosts::ledger_writer::Controller { hosts, writes: writes.clone(), unlisted: unlisted.clone() },
+            allocator: ports::Controller { cluster: cluster.clone(), writes, unlisted, config, start },
+            publisher: Arc::new(Publisher::new(&parts, cluster.clone(), validation)),
+            cluster,
+        };
+        (parts, controllers)
     }
 }
 
-/// Builds the reconcilers, which end with `shutdown`.
 pub(crate) fn reconcilers(
     hpa: Hpa,
     namespaces: &Namespaces,
     wiring: Wiring,
     shutdown: &CancellationToken,
 ) -> Reconcilers {
-    let queue = WorkQueue::new();
-    let port_allocator = PortAllocator::new(&wiring.system_namespace, queue.clone(), wiring.clock.clone());
-    let scalers = Scalers::new(wiring.ports.leadership.clone(), port_allocator.clone());
     let range = wiring.ports_config.clone();
-    let (system, domain) = (&wiring.system_namespace, &wiring.cluster_domain);
-    let (watched, config) = (namespaces.clone(), range.clone());
-    let cluster = Cluster::new(system, domain, watched, queue.clone(), scalers.clone(), config);
-    let parts = Parts::new(wiring, queue, (cluster.clone(), namespaces.clone()), shutdown);
-    let writes = || parts.writes.clone();
-    let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
-    let workloads = Arc::new(Workloads::new(&parts, validation.clone(), cluster.clone()));
-    let unlisted = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), namespaces.clone()));
-    let paths = traffic::Controller::new(&parts, cluster.clone(), validation.clone());
-    let ledger =
-        hosts::ledger_writer::Controller { hosts: cluster.hosts.clone(), writes: writes(), unlisted: unlisted.clone() };
-    let allocator = ports::Controller {
-        cluster: cluster.clone(),
-        writes: writes(),
-        unlisted,
-        config: range.clone(),
-        start: rand::random(),
-    };
-    let publisher = Arc::new(Publisher::new(&parts, cluster.clone(), validation));
-    let labels = (scalers.clone(), writes());
+    let (parts, controllers) = Controllers::new(hpa, namespaces, wiring, rand::random(), shutdown);
+    let Controllers { cluster, workloads, paths, ledger, allocator, publisher } = controllers;
+    let Cluster { scalers, port_allocator, .. } = &*cluster;
+    let labels = (scalers.clone(), parts.writes.clone());
     tokio::spawn(queue_shared_work(cluster.clone(), parts.ports.leadership.changes(), range, shutdown.clone()));
     let mut all = Reconcilers::new(parts, cluster.clone(), PROFILE.kind, workloads)
         .with("path", cluster.path_queue.clone(), paths, |paths, key| async move { paths.reconcile(&key).await })
         .with("hosts", cluster.hosts.queue.clone(), ledger, |ledger, key| async move { ledger.reconcile(&key).await })
-        .with("ports", port_allocator.queue.clone(), allocator, |allocator, key| async move {
-            allocator.reconcile(&key).await
-        })
-        .with("status", scalers.queue.clone(), publisher.clone(), |publisher, key| async move {
-            publisher.reconcile(&key).await
-        })
+        .with("ports", port_allocator.queue.clone(), allocator, |ports, key| async move { ports.reconcile(&key).await })
+        .with(
+            "status",
+            scalers.queue.clone(),
+            publisher.clone(),
+            |status, key| async move { status.reconcile(&key).await },
+        )
         .with("label zeroscale.dev/enabled", scalers.enabled.queue.clone(), labels, |labels, key| async move {
             let (scalers, writes) = &*labels;
             scalers.enabled.reconcile(&key, scalers, writes).await
@@ -147,7 +164,7 @@ async fn queue_shared_work(
                 cluster.hosts.queue_reconcile();
                 cluster.port_allocator.queue_plan();
                 cluster.queue_leftover_guards();
-                cluster.scalers.queue_labels();
+                cluster.scalers.enabled.queue_all(cluster.scalers.objects.keys());
             }
             Ok(()) = range.changed() => {
                 cluster.port_allocator.queue_plan();

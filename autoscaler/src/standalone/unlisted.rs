@@ -52,7 +52,6 @@ pub(super) async fn with_timeout<T>(
 /// Queries the API server, and remembers for a while the namespaces in which nothing may be taken away.
 pub(crate) struct UnlistedNamespaces {
     client: Client,
-    /// Watched namespaces.
     namespaces: Namespaces,
     /// Time until which a namespace stays unchanged.
     until: Mutex<HashMap<String, Instant>>,

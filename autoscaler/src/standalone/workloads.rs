@@ -7,12 +7,11 @@ use crate::engine::parts::Parts;
 use crate::engine::scaler::Scaled;
 use crate::engine::workload::{NotReady, Path, Previous, Reading, Workload};
 use crate::scale::CollectSpec;
+use crate::standalone::admission::outcome::{AdmissionNotes, Rejection};
 use crate::standalone::admission::validation::Validation;
-use crate::standalone::admission::{Admission, AdmissionNotes, Rejection};
 use crate::standalone::cluster::Cluster;
-use crate::standalone::finalizer::{Finalizers, has_finalizer};
-use crate::standalone::name_list::list_names;
-use crate::standalone::release::TargetRelease;
+use crate::standalone::finalizer::{self, has_finalizer};
+use crate::standalone::reasons::list_names;
 use crate::standalone::scalers::COMPONENT;
 use crate::standalone::scalers::findings::{Finding, Findings};
 use crate::standalone::traffic::path_proof;
@@ -24,9 +23,11 @@ use common::time::Timestamp;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::{Request, RequestResult, RequestStatus};
 use common_controller::{Failure, Severity};
+use dashmap::DashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Delay before the next check of the path, while slices lead elsewhere.
 const PATH_RECHECK: Duration = Duration::from_secs(1);
@@ -35,12 +36,13 @@ const OTHERS_NAMED: usize = 3;
 
 /// Reads ZeroScalers and records the findings about them.
 pub(crate) struct Workloads {
-    validation: Arc<Validation>,
-    admission: Admission,
-    finalizers: Finalizers,
-    release: TargetRelease,
-    cluster: Arc<Cluster>,
-    parts: Parts,
+    pub(super) validation: Arc<Validation>,
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) parts: Parts,
+    /// Start of each return of a target.
+    pub(super) release_began: DashMap<Key, Instant>,
+    /// Time when the Services of each ZeroScaler were first found handed over.
+    pub(super) handed_over: DashMap<Key, Instant>,
 }
 
 /// ZeroScaler during a reconcile.
@@ -53,19 +55,10 @@ pub(crate) struct Subject {
 
 impl Workloads {
     pub(crate) fn new(parts: &Parts, validation: Arc<Validation>, cluster: Arc<Cluster>) -> Self {
-        let finalizers = Finalizers { cluster: cluster.clone(), parts: parts.clone() };
-        Self {
-            admission: Admission { validation: validation.clone(), cluster: cluster.clone(), parts: parts.clone() },
-            release: TargetRelease::new(parts, cluster.clone(), finalizers.clone()),
-            validation,
-            finalizers,
-            cluster,
-            parts: parts.clone(),
-        }
+        let (release_began, handed_over) = (DashMap::new(), DashMap::new());
+        Self { validation, cluster, parts: parts.clone(), release_began, handed_over }
     }
-}
 
-impl Workloads {
     /// Returns the activators and numbers to which the slices lead, or `None` if they do not lead to activators alone.
     fn reached_activators(&self, subject: &Subject) -> Option<Vec<(IpAddr, u16)>> {
         path_proof::leads_of(&self.cluster, uid_of(subject), subject.notes.services.as_ref()?)
@@ -80,7 +73,7 @@ impl FrontEnd for Workloads {
     const REPORTS_GIVEN_UP_FOR: Duration = Duration::from_secs(240);
 
     fn find(&self, key: &Key, _: Timestamp) -> ObjectLookup<Subject> {
-        let Some(object) = self.cluster.scalers.get(key) else { return ObjectLookup::Gone };
+        let Some(object) = self.cluster.scalers.objects.get(key) else { return ObjectLookup::Gone };
         let (is_deleted, has_finalizer) = (object.metadata.deletion_timestamp.is_some(), has_finalizer(&object));
         let findings = self.cluster.scalers.findings(&object).unwrap_or_default();
         let subject = Subject { object, findings, notes: AdmissionNotes::default() };
@@ -92,7 +85,7 @@ impl FrontEnd for Workloads {
     }
 
     fn read(&self, key: &Key, subject: &mut Subject, _: Timestamp) -> Result<Reading, Error> {
-        match self.admission.read(key, &subject.object, &subject.findings) {
+        match self.admit(key, &subject.object, &subject.findings) {
             Ok((workload, notes)) => {
                 subject.notes = notes;
                 Ok(Reading::Go(Box::new(workload)))
@@ -112,10 +105,10 @@ impl FrontEnd for Workloads {
     }
 
     async fn adopt(&self, key: &Key, subject: &mut Subject, workload: &Workload) -> Result<(), Error> {
-        self.release.cancel(key);
+        self.cancel_release(key);
         let Subject { object, notes, findings } = subject;
         let is_new = !has_finalizer(object);
-        *object = self.finalizers.set(object, &notes.target, &workload.target).await?;
+        *object = finalizer::set((&self.parts, &self.cluster), object, &notes.target, &workload.target).await?;
         if is_new {
             // Findings from the time with another target, or none, do not apply to this target.
             *findings = Findings::default();
@@ -206,17 +199,18 @@ impl FrontEnd for Workloads {
     }
 
     async fn release(&self, key: &Key, subject: &Subject) -> Result<(), Error> {
-        self.release.reconcile(key, &subject.object).await
+        self.release_target(key, &subject.object).await
     }
 
     async fn abandon(&self, key: &Key, subject: &Subject) -> Result<(), Error> {
-        self.release.finish(key, &subject.object).await
+        self.end_release(key, &subject.object).await
     }
 
     fn forget(&self, key: &Key) {
         self.cluster.scalers.forget_findings(key);
         self.validation.forget(key);
-        self.release.forget(key);
+        self.cancel_release(key);
+        self.cluster.handovers.forget(key);
         self.cluster.forget_path(key);
     }
 }
@@ -241,7 +235,6 @@ fn foreign_pods(workload: &Workload, others: &[String]) -> Option<Finding> {
     Some(Finding::new("SelectorOverlaps", message))
 }
 
-/// Returns the status of a request.
 fn request_status(request: &Request, step: Step) -> RequestStatus {
     let Request { state, at } = request.clone();
     let (result, obstacle) = match step {
@@ -250,11 +243,6 @@ fn request_status(request: &Request, step: Step) -> RequestStatus {
         Step::Over(Err(obstacle)) => (RequestResult::Kept, Some(obstacle)),
     };
     let reason = obstacle.map(|obstacle| obstacle.reason().to_owned()).unwrap_or_default();
-    RequestStatus {
-        state,
-        at,
-        result,
-        reason,
-        message: obstacle.map(|obstacle| obstacle.explain()).unwrap_or_default(),
-    }
+    let message = obstacle.map(|obstacle| obstacle.explain()).unwrap_or_default();
+    RequestStatus { state, at, result, reason, message }
 }

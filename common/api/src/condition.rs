@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_in_utc_and_read_in_any_zone() {
+    fn times_are_written_in_utc_and_read_in_any_zone_and_a_missing_one_counts_as_old() {
         let time = Timestamp::from_secs(1_700_000_000);
         assert_eq!(to_rfc3339(time), "2023-11-14T22:13:20Z");
         assert_eq!(from_rfc3339("2023-11-14T22:13:20Z"), Some(time));
@@ -136,6 +136,9 @@ mod tests {
         for text in ["", "yesterday", "0001-01-01T00:00:00Z"] {
             assert_eq!(from_rfc3339(text), None, "{text}");
         }
+        assert!(condition(FALSE, "", None).unchanged_for(time) > Duration::from_secs(3600 * 24 * 365 * 100));
+        assert_eq!(condition(FALSE, "", Some("2023-11-14T22:13:10Z")).unchanged_for(time), Duration::from_secs(10));
+        assert_eq!(condition(FALSE, "", Some("2023-11-14T22:13:30Z")).unchanged_for(time), Duration::ZERO);
     }
 
     /// Goal: an unchanged condition keeps its time, unless that is in the future because a clock was set back.
@@ -157,13 +160,5 @@ mod tests {
             settle(&mut new, &[condition(TRUE, "", Some(time))], now);
             assert_eq!(new, [condition(TRUE, reason, Some(expected))], "{time} {reason:?} {later}");
         }
-    }
-
-    #[test]
-    fn a_condition_without_a_time_counts_as_old() {
-        let now = Timestamp::from_secs(1_700_000_000);
-        assert!(condition(FALSE, "", None).unchanged_for(now) > Duration::from_secs(3600 * 24 * 365 * 100));
-        assert_eq!(condition(FALSE, "", Some("2023-11-14T22:13:10Z")).unchanged_for(now), Duration::from_secs(10));
-        assert_eq!(condition(FALSE, "", Some("2023-11-14T22:13:30Z")).unchanged_for(now), Duration::ZERO);
     }
 }

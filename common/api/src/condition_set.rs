@@ -161,7 +161,10 @@ impl ConditionManager<'_> {
         if find(self.conditions, type_).is_some_and(|before| before.equals_except_time(&condition)) {
             return;
         }
-        condition.last_transition_time = Some(to_rfc3339(self.later_than_all()));
+        // The order of marks within a pass matters: the time is at least a nanosecond after the newest condition.
+        let newest = self.conditions.iter().map(Condition::changed_at).max();
+        let time = newest.map_or(self.now, |newest| self.now.max(newest + Duration::from_nanos(1)));
+        condition.last_transition_time = Some(to_rfc3339(time));
         self.conditions.retain(|before| before.type_ != type_);
         self.conditions.push(condition);
         self.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
@@ -187,16 +190,10 @@ impl ConditionManager<'_> {
             None => self.set(READY, TRUE, "", ""),
         }
     }
-
-    /// Returns the current time, or a nanosecond after the newest condition: the order of marks within a pass matters.
-    fn later_than_all(&self) -> Timestamp {
-        let newest = self.conditions.iter().map(Condition::changed_at).max();
-        newest.map_or(self.now, |newest| self.now.max(newest + Duration::from_nanos(1)))
-    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::PodAutoscalerStatus;
     use proptest::prelude::*;
@@ -205,7 +202,7 @@ mod tests {
     const TARGET: &str = "ScaleTargetInitialized";
     const SKS: &str = "SKSReady";
 
-    fn at(secs: i64) -> Timestamp {
+    pub(crate) fn at(secs: i64) -> Timestamp {
         Timestamp::from_secs(1_700_000_000 + secs)
     }
 
@@ -227,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_status_has_sorted_unknown_conditions() {
+    fn a_new_status_has_sorted_unknown_conditions_and_ready_waits_for_absent_ones() {
         let status = fresh();
         let types: Vec<&str> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
         assert_eq!(types, [ACTIVE, READY, SKS, TARGET]);
@@ -236,14 +233,10 @@ mod tests {
         happy.manage(at(0)).set(READY, TRUE, "", "");
         happy.manage(at(0)).initialize();
         assert!(happy.conditions.iter().all(Condition::is_true), "a True Ready makes missing dependents True");
-    }
-
-    #[test]
-    fn ready_is_unknown_while_a_dependent_is_absent() {
-        let mut status = PodAutoscalerStatus::default();
-        status.manage(at(1)).mark_true(ACTIVE);
-        assert_eq!(ready(&status), (UNKNOWN, ""));
-        assert!(status.condition(SKS).is_none());
+        let mut partial = PodAutoscalerStatus::default();
+        partial.manage(at(1)).mark_true(ACTIVE);
+        assert_eq!(ready(&partial), (UNKNOWN, ""));
+        assert!(partial.condition(SKS).is_none());
     }
 
     #[test]

@@ -25,20 +25,14 @@ pub fn shared() -> [CustomResourceDefinition; 3] {
     [PodAutoscaler::crd(), Metric::crd(), ServerlessService::crd()]
 }
 
-/// Returns the generated files by name, including a kustomization that lists the others.
-///
-/// # Errors
-/// Fails if an object cannot be written as YAML, which would be a bug in this crate.
+/// Returns the generated files by name, including a kustomization that lists the others. Fails if an object cannot be
+/// written as YAML, which would be a bug in this crate.
 pub fn manifests() -> Result<Vec<(String, String)>, serde_yaml_ng::Error> {
-    let mut files = Vec::new();
-    for crd in crds() {
-        files.push((format!("{}.yaml", crd.spec.names.singular.clone().unwrap_or_default()), to_yaml(&crd)?));
-    }
-    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let crd = zeroscaler::crd::crd();
+    let name = format!("{}.yaml", crd.spec.names.singular.clone().unwrap_or_default());
     let kustomization =
-        json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": names});
-    files.push(("kustomization.yaml".to_owned(), to_yaml(&kustomization)?));
-    Ok(files)
+        json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [name]});
+    Ok(vec![(name, to_yaml(&crd)?), ("kustomization.yaml".to_owned(), to_yaml(&kustomization)?)])
 }
 
 fn to_yaml(object: &impl serde::Serialize) -> Result<String, serde_yaml_ng::Error> {

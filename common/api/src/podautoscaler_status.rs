@@ -9,7 +9,7 @@ use common::time::Timestamp;
 
 /// Condition: the revision takes traffic.
 pub const ACTIVE: &str = "Active";
-/// Condition: the initial scale was reached once.
+/// Condition: the initial scale was reached once. This is never revoked.
 pub const SCALE_TARGET_INITIALIZED: &str = "ScaleTargetInitialized";
 /// Condition: the ServerlessService is ready.
 pub const SKS_READY: &str = "SKSReady";
@@ -38,24 +38,9 @@ impl PodAutoscalerStatus {
         self.condition(ACTIVE).is_some_and(Condition::is_true)
     }
 
-    /// Reports whether the revision is known to take no traffic.
-    pub fn is_inactive(&self) -> bool {
-        self.condition(ACTIVE).is_some_and(Condition::is_false)
-    }
-
-    /// Reports whether the revision is activating.
-    pub fn is_activating(&self) -> bool {
-        self.condition(ACTIVE).is_none_or(Condition::is_unknown)
-    }
-
     /// Reports whether the initial scale was reached once.
     pub fn is_scale_target_initialized(&self) -> bool {
         self.condition(SCALE_TARGET_INITIALIZED).is_some_and(Condition::is_true)
-    }
-
-    /// Records that the revision takes traffic.
-    pub fn mark_active(&mut self, now: Timestamp) {
-        self.manage(now).mark_true(ACTIVE);
     }
 
     /// Records that the revision takes no traffic, or cannot work.
@@ -66,21 +51,6 @@ impl PodAutoscalerStatus {
     /// Records that a required object name is taken by an object with another owner.
     pub fn mark_not_owned(&mut self, kind: &str, name: &str, now: Timestamp) {
         self.mark_failed(NOT_OWNED, &format!("There is an existing {kind} {name:?} that we do not own."), now);
-    }
-
-    /// Records that an object could not be created.
-    pub fn mark_failed_create(&mut self, kind: &str, name: &str, now: Timestamp) {
-        self.mark_failed(FAILED_CREATE, &format!("Failed to create {kind} {name:?}."), now);
-    }
-
-    /// Records that the initial scale was reached. This is never revoked.
-    pub fn mark_scale_target_initialized(&mut self, now: Timestamp) {
-        self.manage(now).mark_true(SCALE_TARGET_INITIALIZED);
-    }
-
-    /// Records that the ServerlessService is ready.
-    pub fn mark_sks_ready(&mut self, now: Timestamp) {
-        self.manage(now).mark_true(SKS_READY);
     }
 
     /// Records that the ServerlessService is not ready, with its message.
@@ -103,25 +73,21 @@ impl PodAutoscalerStatus {
 mod tests {
     use super::*;
     use crate::condition::{FALSE, READY, TRUE, UNKNOWN};
+    use crate::condition_set::tests::at;
     use std::time::Duration;
-
-    fn at(secs: i64) -> Timestamp {
-        Timestamp::from_secs(1_700_000_000 + secs)
-    }
 
     #[test]
     fn activity_has_three_states_with_an_age() {
         let mut status = PodAutoscalerStatus::default();
-        assert!(status.is_activating(), "an absent condition means activating");
         assert_eq!(status.status_for(ACTIVE, UNKNOWN, at(0)), None, "the age of an absent condition is unknown");
         status.begin(1, at(0));
         status.manage(at(1)).mark_unknown(ACTIVE, "Queued", "");
         assert_eq!(status.status_for(ACTIVE, UNKNOWN, at(11)), Some(Duration::from_secs(10)));
         assert_eq!((status.status_for(ACTIVE, TRUE, at(11)), status.status_for(ACTIVE, FALSE, at(11))), (None, None));
-        status.mark_active(at(20));
+        status.manage(at(20)).mark_true(ACTIVE);
         assert!(status.is_active() && status.status_for(ACTIVE, TRUE, at(25)) == Some(Duration::from_secs(5)));
         status.mark_failed("TimedOut", "", at(30));
-        assert!(status.is_inactive());
+        assert_eq!(status.status_for(ACTIVE, FALSE, at(31)), Some(Duration::from_secs(1)));
         status.mark_failed("NoTraffic", "", at(40));
         assert_eq!(status.status_for(ACTIVE, FALSE, at(45)), Some(Duration::from_secs(5)), "a new reason resets it");
     }

@@ -9,21 +9,16 @@ use serde::{Deserialize, Serialize};
 /// Traffic settings of a Revision.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "serving.knative.dev", version = "v1", kind = "Revision", namespaced, derive = "PartialEq")]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct RevisionSpec {
     /// Maximum number of concurrent requests per pod; absent or 0: no limit.
-    #[serde(default)]
     pub container_concurrency: Option<i64>,
     /// Longest duration of a request, in seconds.
-    #[serde(default)]
     pub timeout_seconds: Option<i64>,
     /// Longest wait for the first byte of a response, in seconds.
-    #[serde(default)]
     pub response_start_timeout_seconds: Option<i64>,
     /// Longest idle time in a response, in seconds.
-    #[serde(default)]
     pub idle_timeout_seconds: Option<i64>,
     /// User containers.
-    #[serde(default)]
     pub containers: Vec<Container>,
 }

@@ -25,10 +25,7 @@ impl ServerlessServiceStatus {
 mod tests {
     use super::*;
     use crate::condition::FALSE;
-
-    fn at(secs: i64) -> Timestamp {
-        Timestamp::from_secs(1_700_000_000 + secs)
-    }
+    use crate::condition_set::tests::at;
 
     #[test]
     fn the_age_of_the_condition_is_the_time_in_the_path() {

@@ -21,10 +21,7 @@ impl PodAutoscaler {
 }
 
 impl Metric {
-    /// Checks that the windows in the spec are positive.
-    ///
-    /// # Errors
-    /// Returns every violation.
+    /// Checks that the windows in the spec are positive. Returns every violation.
     pub fn validate(&self) -> Result<(), FieldErrors> {
         let mut errors = FieldErrors::new();
         for (nanos, path) in

@@ -198,7 +198,6 @@ impl<V: Clone> Cache<V> {
         Change { key, old: old.map(|old| old.value), new: Some(value) }
     }
 
-    /// Removes an object.
     pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Change<V>> {
         if let Some(responses) = &mut self.responses {
             responses.unconfirmed.remove(key);
@@ -273,16 +272,8 @@ pub(crate) fn number(version: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::object;
     use k8s_openapi::api::core::v1::ConfigMap;
-
-    fn object(name: &str, uid: &str, version: u64) -> ConfigMap {
-        let mut object = ConfigMap::default();
-        object.metadata.namespace = Some("ns".into());
-        object.metadata.name = Some(name.into());
-        object.metadata.uid = Some(uid.into());
-        object.metadata.resource_version = Some(version.to_string());
-        object
-    }
 
     fn take(cache: &mut Cache<Arc<ConfigMap>>, event: Event<ConfigMap>) -> Vec<Change<Arc<ConfigMap>>> {
         cache.take(event, Arc::new)

@@ -8,14 +8,12 @@ use crate::ObjectKey;
 use crate::relist::Relist;
 use crate::store::key_of;
 use common_runtime::namespaces::Reach;
-use common_runtime::watching;
+use common_runtime::watching::{self, Watched};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use kube::Resource;
 use kube::runtime::watcher;
-use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use tokio_util::sync::CancellationToken;
 
 /// Change of one object.
@@ -73,22 +71,17 @@ pub fn changes<'a, K: Resource>(
 }
 
 /// Streams all changes of the objects of `reach` that `config` selects. Never ends.
-pub fn watch<K>(reach: impl Into<Reach<K>>, config: watcher::Config) -> BoxStream<'static, Change<K>>
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
+pub fn watch<K: Watched>(reach: impl Into<Reach<K>>, config: watcher::Config) -> BoxStream<'static, Change<K>> {
     let mut changes = Changes::default();
     watching::watch(reach, config).flat_map(move |event| stream::iter(changes.take(event))).boxed()
 }
 
 /// Passes all changes of the objects of `reach` to `apply` until `shutdown`, in a separate task.
-pub fn follow<K>(
+pub fn follow<K: Watched>(
     reach: impl Into<Reach<K>>,
     shutdown: &CancellationToken,
     mut apply: impl FnMut(Change<K>) + Send + 'static,
-) where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
+) {
     let (mut changes, shutdown) = (watch(reach, watcher::Config::default()), shutdown.clone());
     tokio::spawn(async move {
         loop {
@@ -103,27 +96,21 @@ pub fn follow<K>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::Service;
-
-    fn service(name: &str) -> Service {
-        let mut service = Service::default();
-        service.metadata.namespace = Some("ns".to_owned());
-        service.metadata.name = Some(name.to_owned());
-        service
-    }
+    use crate::tests::object;
+    use k8s_openapi::api::core::v1::ConfigMap;
 
     #[test]
     fn objects_missing_from_a_new_list_are_gone() {
         let mut changes = Changes::default();
-        changes.take::<Service>(watcher::Event::Init);
-        changes.take(watcher::Event::InitApply(service("a")));
-        changes.take(watcher::Event::InitApply(service("b")));
-        assert_eq!(changes.take::<Service>(watcher::Event::InitDone), [Change::Listed]);
-        changes.take(watcher::Event::Apply(service("c")));
-        changes.take::<Service>(watcher::Event::Init);
-        changes.take(watcher::Event::InitApply(service("b")));
-        let gone = |name: &str| Change::<Service>::Gone(ObjectKey::new("ns", name));
-        assert_eq!(changes.take::<Service>(watcher::Event::InitDone), [gone("a"), gone("c"), Change::Listed]);
-        assert_eq!(changes.take(watcher::Event::Delete(service("b"))), [gone("b")]);
+        changes.take::<ConfigMap>(watcher::Event::Init);
+        changes.take(watcher::Event::InitApply(object("a", "", 1)));
+        changes.take(watcher::Event::InitApply(object("b", "", 1)));
+        assert_eq!(changes.take::<ConfigMap>(watcher::Event::InitDone), [Change::Listed]);
+        changes.take(watcher::Event::Apply(object("c", "", 1)));
+        changes.take::<ConfigMap>(watcher::Event::Init);
+        changes.take(watcher::Event::InitApply(object("b", "", 1)));
+        let gone = |name: &str| Change::<ConfigMap>::Gone(ObjectKey::new("ns", name));
+        assert_eq!(changes.take::<ConfigMap>(watcher::Event::InitDone), [gone("a"), gone("c"), Change::Listed]);
+        assert_eq!(changes.take(watcher::Event::Delete(object("b", "", 1))), [gone("b")]);
     }
 }

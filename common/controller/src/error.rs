@@ -65,11 +65,11 @@ impl WriteError {
 
     /// Reports whether there was no response, so the write may still be carried out.
     pub fn is_unanswered(&self) -> bool {
-        match self {
-            Self::Api { source, .. } => code(source).is_none(),
-            Self::NoAnswer { .. } => true,
-            Self::Outdated { .. } | Self::LeaseEnds | Self::NotOwned { .. } => false,
-        }
+        matches!(self, Self::NoAnswer { .. }) || self.is_api_error(|source| code(source).is_none())
+    }
+
+    fn is_api_error(&self, is_such: impl FnOnce(&kube::Error) -> bool) -> bool {
+        if let Self::Api { source, .. } = self { is_such(source) } else { false }
     }
 
     /// Adds the enclosing operation to the error of a step.
@@ -86,11 +86,7 @@ impl WriteError {
 
 impl Failure for WriteError {
     fn is_conflict(&self) -> bool {
-        match self {
-            Self::Api { source, .. } => code(source) == Some(409),
-            Self::Outdated { .. } => true,
-            Self::LeaseEnds | Self::NoAnswer { .. } | Self::NotOwned { .. } => false,
-        }
+        matches!(self, Self::Outdated { .. }) || self.is_api_error(|source| code(source) == Some(409))
     }
 
     fn is_temporary(&self) -> bool {
@@ -98,11 +94,7 @@ impl Failure for WriteError {
     }
 
     fn is_reported(&self) -> bool {
-        match self {
-            Self::Api { source, .. } => common_runtime::api_server::is_reported(source),
-            Self::NoAnswer { .. } => true,
-            Self::LeaseEnds | Self::Outdated { .. } | Self::NotOwned { .. } => false,
-        }
+        matches!(self, Self::NoAnswer { .. }) || self.is_api_error(common_runtime::api_server::is_reported)
     }
 }
 

@@ -50,6 +50,8 @@ mod repeats;
 pub mod shares;
 pub mod status;
 pub mod store;
+#[cfg(test)]
+mod tests;
 pub mod workers;
 pub mod write_tally;
 pub mod writer;

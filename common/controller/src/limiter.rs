@@ -59,10 +59,7 @@ impl WriteLimiter {
         self.shared.state.lock().waiting.len()
     }
 
-    /// Waits until a write of this class may be sent.
-    ///
-    /// # Cancel safety
-    /// Takes nothing unless it returns.
+    /// Waits until a write of this class may be sent. Takes nothing unless it returns.
     pub async fn acquire(&self, class: WriteClass) {
         let ticket = {
             let mut state = self.shared.state.lock();
@@ -164,14 +161,15 @@ mod tests {
     /// token.
     #[tokio::test(start_paused = true)]
     async fn the_highest_class_goes_first() {
+        use WriteClass::{Event, Object, Scale, Wake};
         let limiter = WriteLimiter::new(Rate { qps: 10.0, burst: 4 });
         for _ in 0..4 {
-            limiter.acquire(WriteClass::Wake).await;
+            limiter.acquire(Wake).await;
         }
         let start = Instant::now();
         let (served, mut order) = mpsc::unbounded_channel();
         let mut waiting = Vec::new();
-        for class in [WriteClass::Event, WriteClass::Object, WriteClass::Scale, WriteClass::Wake, WriteClass::Wake] {
+        for class in [Event, Object, Scale, Wake, Wake] {
             let (limiter, served) = (limiter.clone(), served.clone());
             waiting.push(tokio::spawn(async move {
                 limiter.acquire(class).await;
@@ -181,9 +179,7 @@ mod tests {
         }
         waiting[4].abort(); // The write gives up.
         // Each class needs the tokens that it leaves to higher ones plus its own: 1, 2, 3 and 4 tokens.
-        for expected in
-            [(WriteClass::Wake, 10), (WriteClass::Scale, 30), (WriteClass::Object, 50), (WriteClass::Event, 70)]
-        {
+        for expected in [(Wake, 10), (Scale, 30), (Object, 50), (Event, 70)] {
             let (class, millis) = order.recv().await.expect("served");
             assert_eq!((class, (millis + 5) / 10), expected);
         }

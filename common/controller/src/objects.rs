@@ -23,11 +23,7 @@ pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerRe
 /// annotations of `want`. Autoscaling settings that `want` lacks are removed; other labels and annotations stay.
 /// Upstream compares only the spec, so there a changed annotation (the averaging algorithm, the class) never takes
 /// effect.
-pub fn corrected<K>(have: &K, want: &K) -> Option<K>
-where
-    K: Resource + HasSpec + Clone,
-    K::Spec: PartialEq + Clone,
-{
+pub fn corrected<K: Resource + HasSpec<Spec: PartialEq + Clone> + Clone>(have: &K, want: &K) -> Option<K> {
     let empty = BTreeMap::new();
     let wanted = (want.meta().labels.as_ref(), want.meta().annotations.as_ref());
     let (labels, annotations) = (wanted.0.unwrap_or(&empty), wanted.1.unwrap_or(&empty));

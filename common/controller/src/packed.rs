@@ -30,7 +30,6 @@ impl<T> Clone for Stored<T> {
 }
 
 impl<T> Stored<T> {
-    /// Packs an object.
     pub(crate) fn pack(value: Arc<T>) -> Self
     where
         T: Serialize + DeserializeOwned,
@@ -40,7 +39,6 @@ impl<T> Stored<T> {
         json.map_or(Self::Whole(value), |json| Self::Packed(json.into(), read))
     }
 
-    /// Unpacks an object.
     pub(crate) fn unpack(&self) -> Option<Arc<T>> {
         match self {
             Self::Whole(value) => Some(value.clone()),

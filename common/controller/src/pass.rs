@@ -20,10 +20,8 @@ use std::sync::Arc;
 
 /// Destination of statuses and errors of one kind of objects.
 pub trait Statuses<K: HasStatus>: Send + Sync {
-    /// Writes the status of an object, unless it is unchanged. `read` is the object's newest known version.
-    ///
-    /// # Errors
-    /// Returns the error that prevented the write.
+    /// Writes the status of an object, unless it is unchanged. `read` is the object's newest known version. Fails with
+    /// the error that prevented the write.
     fn write<'a>(&'a self, read: &'a Arc<K>, status: K::Status) -> BoxFuture<'a, Result<(), WriteError>>;
 
     /// Reports an error of an object, once for as long as the same error persists.
@@ -42,11 +40,7 @@ pub struct Written<'a, K> {
     pub component: &'static str,
 }
 
-impl<K> Statuses<K> for Written<'_, K>
-where
-    K: Kind + HasStatus,
-    K::Status: PartialEq + Clone + Send + Sync,
-{
+impl<K: Kind + HasStatus<Status: PartialEq + Clone + Send + Sync>> Statuses<K> for Written<'_, K> {
     fn write<'a>(&'a self, read: &'a Arc<K>, status: K::Status) -> BoxFuture<'a, Result<(), WriteError>> {
         status::write(self.writer, self.store, read, status).boxed()
     }
@@ -74,14 +68,8 @@ pub struct Passed<K: HasStatus, E> {
     pub status: K::Status,
 }
 
-impl<K> Passes<'_, K>
-where
-    K: Resource + HasStatus,
-    K::Status: HasConditions + Default + PartialEq + Clone,
-{
+impl<K: Resource + HasStatus<Status: HasConditions + Default + PartialEq + Clone>> Passes<'_, K> {
     /// Runs one pass over `object`. `run` gets the begun status and the time; it must not write the status itself.
-    ///
-    /// # Errors
     /// Returns the error of the pass, else that of writing the status.
     pub async fn over<E: Failure + From<WriteError>>(
         self,
@@ -100,10 +88,8 @@ where
         status
     }
 
-    /// Ends a pass over the object that was `read`: reports errors and writes the status.
-    ///
-    /// # Errors
-    /// Returns the error of the pass, else that of writing the status.
+    /// Ends a pass over the object that was `read`: reports errors and writes the status. Returns the error of the
+    /// pass, else that of writing the status.
     pub async fn end<E: Failure + From<WriteError>>(self, read: &Arc<K>, passed: Passed<K, E>) -> Result<(), E> {
         let Self { statuses, clock } = self;
         let Passed { outcome, object: latest, mut status } = passed;

@@ -64,7 +64,7 @@ pub enum Priority {
 type Place = (Priority, u64);
 
 /// Shared queue; clones refer to the same queue.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WorkQueue<K: Ord> {
     shared: Arc<QueueShared<K>>,
 }
@@ -119,12 +119,6 @@ impl Entry {
     fn is_idle(&self) -> bool {
         let waits = self.queued.is_some() || self.running || self.again.is_some() || self.due.is_some();
         !waits && self.failures == 0
-    }
-}
-
-impl<K: Ord> Clone for WorkQueue<K> {
-    fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
     }
 }
 
@@ -219,7 +213,11 @@ impl<K: Ord + Clone> WorkQueue<K> {
                 if let Some((key, priority)) = state.take(only) {
                     // One notification may stand for several adds, and the worker that waited for the first timer is
                     // busy now. Another worker must take the remaining keys and wait for the next timer.
-                    if state.has_work(only) || (only.is_none() && !state.timers.is_empty()) {
+                    let has_work = match only {
+                        Some(only) => state.first_of(only).is_some(),
+                        None => !state.waiting.is_empty() || !state.timers.is_empty(),
+                    };
+                    if has_work {
                         arrived.notify_one();
                     }
                     return Item { queue: self.clone(), key, priority, failed: false };
@@ -251,10 +249,9 @@ impl<K: Ord + Clone> WorkQueue<K> {
             (entry.failures, entry.reported_from) = (0, 0);
         }
         match again {
-            Some(priority) => {
-                state.add(key.clone(), priority);
-            }
-            None => state.forget_if_idle(key),
+            Some(priority) => _ = state.add(key.clone(), priority),
+            None if state.entries.get(key).is_some_and(Entry::is_idle) => _ = state.entries.remove(key),
+            None => {}
         }
         drop(state);
         self.shared.notify(again.unwrap_or(Priority::Normal));
@@ -323,10 +320,8 @@ impl<K: Ord + Clone> QueueState<K> {
             None => {
                 self.attempts = self.attempts.wrapping_add(1);
                 let (lowest, _) = *self.waiting.last_key_value()?.0;
-                match self.attempts.is_multiple_of(LOWEST_PRIORITY_INTERVAL) {
-                    true => self.first_of(lowest)?,
-                    false => *self.waiting.first_key_value()?.0,
-                }
+                let is_turn = self.attempts.is_multiple_of(LOWEST_PRIORITY_INTERVAL);
+                if is_turn { self.first_of(lowest)? } else { *self.waiting.first_key_value()?.0 }
             }
         };
         let key = self.waiting.remove(&place)?;
@@ -339,16 +334,6 @@ impl<K: Ord + Clone> QueueState<K> {
     /// Returns the first place of a priority.
     fn first_of(&self, priority: Priority) -> Option<Place> {
         self.waiting.range((priority, 0)..).map(|(place, _)| *place).next().filter(|place| place.0 == priority)
-    }
-
-    fn has_work(&self, only: Option<Priority>) -> bool {
-        only.map_or(!self.waiting.is_empty(), |only| self.first_of(only).is_some())
-    }
-
-    fn forget_if_idle(&mut self, key: &K) {
-        if self.entries.get(key).is_some_and(Entry::is_idle) {
-            self.entries.remove(key);
-        }
     }
 }
 

@@ -43,20 +43,15 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_message_is_reported_once_in_five_minutes() {
+    async fn a_message_is_reported_once_in_five_minutes_and_the_memory_is_bounded() {
         let (mut repeats, now) = (Repeats::default(), Instant::now());
         for second in 0..1500 {
             let at = now + Duration::from_secs(second);
             assert_eq!(repeats.is_new(&("ns/a", "no"), at), second % 300 == 0, "{second}");
         }
         assert!(repeats.is_new(&("ns/a", "other"), now) && repeats.is_new(&("ns/b", "no"), now));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_memory_is_bounded_and_no_new_message_is_suppressed() {
-        let (mut repeats, now) = (Repeats::default(), Instant::now());
         for n in 0..3 * REMEMBERED_MAX {
-            assert!(repeats.is_new(&n, now));
+            assert!(repeats.is_new(&n, now), "no new message is suppressed");
             assert!(repeats.last_reports.len() <= REMEMBERED_MAX);
         }
     }

@@ -266,13 +266,12 @@ mod tests {
     /// Goal: the content at the start is not an edit.
     #[tokio::test]
     async fn each_edit_of_the_map_is_reported() {
-        let (map, content) = watch::channel(Arc::new(0));
+        let (map, mut content) = watch::channel(Arc::new(0));
         map.send_replace(Arc::new(1));
         let (until, (edited, mut reports)) = (CancellationToken::new(), tokio::sync::mpsc::unbounded_channel());
-        let (mut followed, ended) = (map.subscribe(), until.clone());
-        drop(content);
+        let ended = until.clone();
         let following = tokio::spawn(async move {
-            on_each_edit(&mut followed, &ended, || edited.send(()).expect("the test listens")).await;
+            on_each_edit(&mut content, &ended, || edited.send(()).expect("the test listens")).await;
         });
         tokio::task::yield_now().await;
         for _ in 0..2 {

@@ -16,10 +16,8 @@ const ATTEMPTS_MAX: u32 = 5;
 /// Pause between a conflict and the next attempt.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Writes `status` to the object that was read as `read`, unless it is unchanged.
-///
-/// # Errors
-/// Fails if the lease may end too soon, or with the API server's error. A deleted object needs no status.
+/// Writes `status` to the object that was read as `read`, unless it is unchanged. Fails if the lease may end too soon,
+/// or with the API server's error. A deleted object needs no status.
 pub async fn write<K>(writer: Writer<'_>, store: &Store<K>, read: &Arc<K>, status: K::Status) -> Result<(), WriteError>
 where
     K: Kind + HasStatus,

@@ -9,13 +9,13 @@ use crate::error::{WriteError, code};
 use crate::leadership::Leadership;
 use crate::limiter::Pacing;
 use crate::store::{Store, key_of};
+use common_runtime::watching::Watched;
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::request;
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fmt::Debug;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -23,29 +23,9 @@ use tokio::time::{Instant, timeout};
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Namespaced kind of objects that we write.
-pub trait Kind:
-    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
-}
+pub trait Kind: Watched + Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Serialize + Sync {}
 
-impl<K> Kind for K where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
+impl<K: Watched + Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Serialize + Sync> Kind for K {}
 
 /// Access to the API server for one write with a time limit.
 #[derive(Clone)]
@@ -70,10 +50,8 @@ pub struct Writer<'a> {
 impl Writer<'_> {
     /// Runs a write on behalf of an object that this process leads, or of an object that belongs to such an object. The
     /// write begins when it has its token and only while our lease is certain to outlast it. It is cancelled before the
-    /// lease ends, here and by the API server.
-    ///
-    /// # Errors
-    /// Fails if the lease may end too soon, if no response came in time, or with the error of `write`.
+    /// lease ends, here and by the API server. Fails if the lease may end too soon, if no response came in time, or
+    /// with the error of `write`.
     pub async fn write<T>(
         self,
         led: &ObjectKey,
@@ -83,37 +61,28 @@ impl Writer<'_> {
         if let Some(pacing) = self.pacing {
             pacing.ready(led).await;
         }
-        let outcome = self.send(led, doing, write).await;
+        let outcome = async {
+            let guard = self.leadership.begin_write(led).ok_or(WriteError::LeaseEnds)?;
+            let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
+            let within = left.min(WRITE_TIMEOUT);
+            let outcome = timeout(within, write(BoundedApi { client: self.client.clone(), within })).await;
+            let unanswered = |_| Err(WriteError::NoAnswer { doing: format!("{doing} {}", led.name()), within });
+            let outcome = outcome.unwrap_or_else(unanswered);
+            if !outcome.as_ref().is_err_and(WriteError::is_unanswered) {
+                guard.answered();
+            }
+            outcome
+        };
+        let outcome = outcome.await;
         if let Some(Pacing { limiter, class, .. }) = self.pacing {
             limiter.write_tally().ended(class, &outcome);
         }
         outcome
     }
 
-    async fn send<T>(
-        self,
-        led: &ObjectKey,
-        doing: &str,
-        write: impl AsyncFnOnce(BoundedApi) -> Result<T, WriteError>,
-    ) -> Result<T, WriteError> {
-        let guard = self.leadership.begin_write(led).ok_or(WriteError::LeaseEnds)?;
-        let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
-        let within = left.min(WRITE_TIMEOUT);
-        let outcome = timeout(within, write(BoundedApi { client: self.client.clone(), within })).await;
-        let unanswered = |_| Err(WriteError::NoAnswer { doing: format!("{doing} {}", led.name()), within });
-        let outcome = outcome.unwrap_or_else(unanswered);
-        if !outcome.as_ref().is_err_and(WriteError::is_unanswered) {
-            guard.answered();
-        }
-        outcome
-    }
-
     /// Creates `object` on behalf of `led` if `still` returns true once the write has its token, and shows it in
-    /// `store`.
-    ///
-    /// # Errors
-    /// Fails as [`write`](Self::write) does, or with the API server's error, prefixed with `doing` and the name; with
-    /// [`WriteError::Outdated`] if `still` returns false.
+    /// `store`. Fails as [`write`](Self::write) does, or with the API server's error, prefixed with `doing` and the
+    /// name; with [`WriteError::Outdated`] if `still` returns false.
     pub async fn create<K: Kind>(
         self,
         led: &ObjectKey,
@@ -126,10 +95,8 @@ impl Writer<'_> {
     }
 
     /// Replaces an object by `object` on behalf of `led` if `still` returns true once the write has its token, and
-    /// shows it in `store`. `object` carries the version that it was made from.
-    ///
-    /// # Errors
-    /// Fails as [`create`](Self::create) does; with a conflict if another writer was first.
+    /// shows it in `store`. `object` carries the version that it was made from. Fails as [`create`](Self::create) does;
+    /// with a conflict if another writer was first.
     pub async fn replace<K: Kind>(
         self,
         led: &ObjectKey,
@@ -163,11 +130,8 @@ impl Writer<'_> {
     }
 
     /// Deletes an object on behalf of `led`. If `store` knows the object, only that one is deleted, not a successor of
-    /// the same name; otherwise any object of that name. Succeeds if there is none.
-    ///
-    /// # Errors
-    /// Fails as [`write`](Self::write) does, or with the API server's error, prefixed with `doing` and the name; with a
-    /// conflict if a successor exists.
+    /// the same name; otherwise any object of that name. Succeeds if there is none. Fails as [`write`](Self::write)
+    /// does, or with the API server's error, prefixed with `doing` and the name; with a conflict if a successor exists.
     pub async fn delete<K: Kind>(
         self,
         led: &ObjectKey,
@@ -190,30 +154,23 @@ fn named(doing: &str, key: &ObjectKey) -> impl FnOnce(kube::Error) -> WriteError
 
 type Built = Result<http::Request<Vec<u8>>, request::Error>;
 
+/// All methods return the API server's error.
 impl BoundedApi {
     /// Creates `object`.
-    ///
-    /// # Errors
-    /// Returns the API server's error.
     pub async fn create<K: Kind>(&self, object: &K) -> kube::Result<K> {
         let create = |data| requests::<K>(&key_of(object)).create(&PostParams::default(), data);
         self.send(bytes(object).and_then(create)).await
     }
 
-    /// Replaces an object by `object`. If `object` carries no version, any existing version is replaced.
-    ///
-    /// # Errors
-    /// Returns the API server's error: a conflict if `object` carries a version and another writer was first.
+    /// Replaces an object by `object`. If `object` carries no version, any existing version is replaced. Otherwise the
+    /// error is a conflict if another writer was first.
     pub async fn replace<K: Kind>(&self, object: &K) -> kube::Result<K> {
         let key = key_of(object);
         let replace = |data| requests::<K>(&key).replace(key.name(), &PostParams::default(), data);
         self.send(bytes(object).and_then(replace)).await
     }
 
-    /// Replaces the status of an object.
-    ///
-    /// # Errors
-    /// Returns the API server's error: a conflict if another writer was first.
+    /// Replaces the status of an object. The error is a conflict if another writer was first.
     pub async fn replace_status<K: Kind>(&self, object: &K) -> kube::Result<K> {
         let key = key_of(object);
         let replace =
@@ -222,18 +179,12 @@ impl BoundedApi {
     }
 
     /// Merges `patch` into an object.
-    ///
-    /// # Errors
-    /// Returns the API server's error.
     pub async fn merge<K: Kind>(&self, key: &ObjectKey, patch: &serde_json::Value) -> kube::Result<K> {
         let request = requests::<K>(key).patch(key.name(), &PatchParams::default(), &Patch::Merge(patch));
         self.send(request).await
     }
 
     /// Merges `patch` into the status of an object. The patch begins at the top of the object.
-    ///
-    /// # Errors
-    /// Returns the API server's error.
     pub async fn merge_status<K: Kind>(&self, key: &ObjectKey, patch: &serde_json::Value) -> kube::Result<K> {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         self.send(requests::<K>(key).patch_subresource("status", key.name(), &params, &patch)).await
@@ -241,9 +192,6 @@ impl BoundedApi {
 
     /// Deletes an object, and its dependents in the background. If `uid` is given, only the object with that uid is
     /// deleted. Succeeds if there is none. Returns the object if its deletion has only begun.
-    ///
-    /// # Errors
-    /// Returns the API server's error.
     pub async fn delete<K: Kind>(&self, key: &ObjectKey, uid: Option<&str>) -> kube::Result<Option<K>> {
         let preconditions = uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
         let params = DeleteParams { preconditions, ..DeleteParams::background() };
@@ -258,10 +206,7 @@ impl BoundedApi {
         }
     }
 
-    /// Sends any request.
-    ///
-    /// # Errors
-    /// Returns the API server's error, or an error if the request could not be built.
+    /// Sends any request. Also fails if the request could not be built.
     pub async fn send<T: DeserializeOwned>(&self, request: Built) -> kube::Result<T> {
         let mut request = request.map_err(kube::Error::BuildRequest)?;
         let uri = request.uri();
@@ -286,6 +231,7 @@ mod tests {
     use crate::error::Failure;
     use crate::leadership::Alone;
     use crate::shares::Shares;
+    use crate::tests::object;
     use common_api::PodAutoscaler;
     use common_runtime::lease::{CANCEL_MARGIN, Ownership};
     use k8s_openapi::api::core::v1::ConfigMap;
@@ -352,9 +298,7 @@ mod tests {
         let (store, key) = (Store::<ConfigMap>::new(|_, _, _| {}), ObjectKey::new("ns", "hello"));
         for (known, code) in [(None, 200_u16), (Some("u1"), 200), (Some("u1"), 409)] {
             if let Some(uid) = known {
-                let mut map = ConfigMap::default();
-                map.metadata.uid = Some(uid.to_owned());
-                store.apply(&key, "1", Some(map));
+                store.apply(&key, "1", Some(object("hello", uid, 1)));
             }
             let play = async {
                 let (request, respond) = server.next_request().await.expect("the client lives");

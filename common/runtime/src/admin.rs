@@ -44,7 +44,6 @@ const CONNECTION_MAX: Duration = Duration::from_secs(60);
 /// Connection limits: a scraper has one or two.
 const LIMITS: Limits = Limits { total: 256, per_address: 64 };
 
-/// Niceness of the port's thread.
 const NICENESS: i32 = 10;
 
 /// Content of the admin port.
@@ -58,10 +57,7 @@ pub struct Admin {
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// Serves metrics and `pages` without TLS until `shutdown`.
-///
-/// # Errors
-/// Fails if `listen` cannot be bound.
+/// Serves metrics and `pages` without TLS until `shutdown`. Fails if `listen` cannot be bound.
 pub async fn serve(
     listen: SocketAddr,
     metrics: Metrics,
@@ -72,10 +68,7 @@ pub async fn serve(
 }
 
 impl Admin {
-    /// Serves until `shutdown`.
-    ///
-    /// # Errors
-    /// Fails if `listen` cannot be bound.
+    /// Serves until `shutdown`. Fails if `listen` cannot be bound.
     pub async fn serve(self, listen: SocketAddr, shutdown: CancellationToken) -> std::io::Result<SocketAddr> {
         let socket = crate::listen::open(listen).map_err(|e| {
             std::io::Error::new(

@@ -21,11 +21,8 @@ pub struct AdminTls {
 }
 
 impl AdminTls {
-    /// Reads the environment. Returns `None` if neither certificate nor key is set.
-    ///
-    /// # Errors
-    /// Fails if only one of the two is set, if client certificates are requested without a CA, or if a value is
-    /// unknown.
+    /// Reads the environment. Returns `None` if neither certificate nor key is set. Fails if only one of the two is
+    /// set, if client certificates are requested without a CA, or if a value is unknown.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Self>, EnvironmentError> {
         let Some(pair) = Pair::from_env(get, PREFIX)? else { return Ok(None) };
         let read = |suffix: &str| optional(get, &format!("{PREFIX}_{suffix}"));

@@ -71,6 +71,17 @@ impl Demand {
         let [audience, namespace, autoscaler] = [audience, namespace, autoscaler].map(str::to_owned);
         Self { audience, namespace, autoscaler }
     }
+
+    fn peer(&self, user: &UserInfo) -> Result<Peer, TokenError> {
+        match token_review::account(user, &self.namespace) {
+            Some(account) if account == self.autoscaler => Ok(Peer::Autoscaler),
+            Some(account) if account == ACTIVATOR => {
+                let pod = user.extra.as_ref().and_then(|extra| extra.get(POD)).and_then(|pods| pods.first());
+                pod.map(|pod| Peer::Activator(pod.as_str().into())).ok_or(TokenError::Unbound)
+            }
+            _ => Err(TokenError::Stranger(user.username.clone().unwrap_or_default())),
+        }
+    }
 }
 
 /// Verified identity of a peer.
@@ -153,10 +164,8 @@ impl Gate {
         &self.refusals
     }
 
-    /// Verifies a peer by its token. With `is_autoscaler`, the peer must be an autoscaler.
-    ///
-    /// # Errors
-    /// Fails if the peer is not a plane, or not an autoscaler although it must be one.
+    /// Verifies a peer by its token. With `is_autoscaler`, the peer must be an autoscaler. Fails if the peer is not a
+    /// plane, or not an autoscaler although it must be one.
     pub async fn admit(&self, token: Option<&str>, is_autoscaler: bool, from: IpAddr) -> Result<Peer, TokenError> {
         let admitted = match token {
             Some(token) => self.identify(token, from).await,
@@ -190,8 +199,10 @@ impl Gate {
 
     async fn identify(&self, token: &str, from: IpAddr) -> Result<Peer, TokenError> {
         let now = Instant::now();
-        if let Some(reviewed) = self.cached_review(token, now) {
-            return reviewed.0;
+        let is_valid = |(_, until): &&Reviewed| now < *until;
+        let cached = self.reviewed.lock().iter().find_map(|results| results.get(token).filter(is_valid).cloned());
+        if let Some((result, _)) = cached {
+            return result;
         }
         if !self.limiter.lock().take(from, now) {
             return Err(TokenError::TooMany);
@@ -208,12 +219,6 @@ impl Gate {
         peer
     }
 
-    fn cached_review(&self, token: &str, now: Instant) -> Option<Reviewed> {
-        let reviewed = self.reviewed.lock();
-        let cached = reviewed.iter().find_map(|results| results.get(token).filter(|(_, until)| now < *until));
-        cached.cloned()
-    }
-
     fn cache(&self, token: &str, peer: &Result<Peer, TokenError>, now: Instant) {
         let mut reviewed = self.reviewed.lock();
         let [good, bad] = &mut *reviewed;
@@ -223,19 +228,6 @@ impl Gate {
         }
         if results.len() < REVIEWED_MAX {
             results.insert(token.to_owned(), (peer.clone(), now + valid_for));
-        }
-    }
-}
-
-impl Demand {
-    fn peer(&self, user: &UserInfo) -> Result<Peer, TokenError> {
-        match token_review::account(user, &self.namespace) {
-            Some(account) if account == self.autoscaler => Ok(Peer::Autoscaler),
-            Some(account) if account == ACTIVATOR => {
-                let pod = user.extra.as_ref().and_then(|extra| extra.get(POD)).and_then(|pods| pods.first());
-                pod.map(|pod| Peer::Activator(pod.as_str().into())).ok_or(TokenError::Unbound)
-            }
-            _ => Err(TokenError::Stranger(user.username.clone().unwrap_or_default())),
         }
     }
 }

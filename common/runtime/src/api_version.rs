@@ -38,27 +38,8 @@ impl MinimumVersion {
             Mode::Knative => Self(Version::new(1, 34, 0)),
         }
     }
-}
 
-impl FromStr for MinimumVersion {
-    type Err = semver::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text).map(Self)
-    }
-}
-
-impl fmt::Display for MinimumVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}", self.0)
-    }
-}
-
-impl MinimumVersion {
-    /// Waits until the API server of `client` is new enough.
-    ///
-    /// # Errors
-    /// Fails if the server is too old for a minute.
+    /// Waits until the API server of `client` is new enough. Fails if the server is too old for a minute.
     pub async fn check(&self, client: &Client) -> anyhow::Result<()> {
         let mut until = None;
         let mut failures = FailureLog::for_operation("the version of the API server");
@@ -91,6 +72,20 @@ impl MinimumVersion {
             ));
         }
         Ok(())
+    }
+}
+
+impl FromStr for MinimumVersion {
+    type Err = semver::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse(text).map(Self)
+    }
+}
+
+impl fmt::Display for MinimumVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.0)
     }
 }
 

@@ -190,10 +190,7 @@ impl Share {
         Pin::new(&mut self.lost).poll(cx).map(drop)
     }
 
-    /// Waits until the share is revoked.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost.
+    /// Waits until the share is revoked. Cancel safe.
     pub async fn lost(&mut self) {
         poll_fn(|cx| self.poll_lost(cx)).await;
     }
@@ -298,9 +295,9 @@ mod tests {
     fn the_largest_holder_gives_way() {
         // Limits: four in total, three per address. Columns: address of each newcomer, the share that is revoked for
         // it, and whether it gets a share.
-        type Row<'a> = (GivesWay, &'a [(u8, Option<usize>, bool)]);
         use GivesWay::{Oldest, Youngest};
-        let rows: [Row<'_>; 7] = [
+        type Newcomer = (u8, Option<usize>, bool);
+        let rows: [(GivesWay, &[Newcomer]); 7] = [
             (Oldest, &[(1, None, true), (1, None, true), (1, None, true), (1, Some(0), true), (1, Some(1), true)]),
             (Youngest, &[(1, None, true), (1, None, true), (1, None, true), (1, None, false)]),
             (Oldest, &[(9, None, true), (1, None, true), (1, None, true), (1, None, true), (8, Some(1), true)]),
@@ -346,8 +343,7 @@ mod tests {
     /// another. Surplus silent connections are closed.
     #[tokio::test]
     async fn silent_connections_do_not_block_other_clients() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let at = listener.local_addr().expect("bound");
+        let (listener, at) = crate::tests::listen().await;
         let shutdown = CancellationToken::new();
         let acceptor = Acceptor::new(listener, "test", Limits { total: 32, per_address: 8 });
         let shares = acceptor.shares.clone();

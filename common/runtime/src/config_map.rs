@@ -59,7 +59,6 @@ pub struct Refusals {
     errors: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
-/// Label of a map's series.
 type MapLabel = [(&'static str, String); 1];
 
 impl Refusals {
@@ -68,10 +67,7 @@ impl Refusals {
         metrics.register(catalog::CONFIG_REFUSED, self.gauges.clone());
     }
 
-    /// Succeeds if every map is in force.
-    ///
-    /// # Errors
-    /// Names the first rejected map with key, value and rule.
+    /// Succeeds if every map is in force. The error names the first rejected map with key, value and rule.
     pub fn ensure_none(&self) -> anyhow::Result<()> {
         match self.errors.lock().first_key_value() {
             Some((config_map, error)) => anyhow::bail!("ConfigMap {config_map}: {error}"),
@@ -128,18 +124,12 @@ impl ConfigMaps {
         E: Display,
     {
         let (sender, receiver) = watch::channel(Arc::new(default));
-        let deliver: Deliver = Box::new(move |data| match parse(data) {
-            Ok(value) => {
-                sender.send_if_modified(|current| {
-                    let changed = **current != value;
-                    if changed {
-                        *current = Arc::new(value);
-                    }
-                    changed
-                });
-                Ok(())
+        let deliver: Deliver = Box::new(move |data| {
+            let value = parse(data).map_err(|error| error.to_string())?;
+            if **sender.borrow() != value {
+                sender.send_replace(Arc::new(value));
             }
-            Err(error) => Err(error.to_string()),
+            Ok(())
         });
         self.subscriptions.entry(name.to_owned()).or_default().push(deliver);
         receiver
@@ -175,19 +165,14 @@ impl ConfigMaps {
         let Some(subscribers) = self.subscriptions.get(name) else { return };
         let mut outcome = Ok(());
         for deliver in subscribers {
-            if let Err(error) = deliver(data) {
-                outcome = Err(error);
-            }
+            outcome = deliver(data).and(outcome);
         }
         self.refusals.record(name, outcome);
     }
 
-    /// Handles a deleted map.
-    fn deleted(&self, name: &str) {
-        match self.keeps_deleted {
-            true => self.refusals.forget(name),
-            false => self.deliver(name, &Data::new()),
-        }
+    /// Handles a map that does not exist, and never has if `is_first` is set.
+    fn absent(&self, name: &str, is_first: bool) {
+        if self.keeps_deleted && !is_first { self.refusals.forget(name) } else { self.deliver(name, &Data::new()) }
     }
 
     /// Watches `namespace` until `shutdown`. Returns once the first full list has been delivered, or on `shutdown`. The
@@ -239,15 +224,11 @@ impl ConfigMaps {
                     self.deliver(&map.name_any(), map.data.as_ref().unwrap_or(&Data::new()));
                     listed.insert(map.name_any());
                 }
-                watcher::Event::Delete(map) => self.deleted(&map.name_any()),
+                watcher::Event::Delete(map) => self.absent(&map.name_any(), false),
                 watcher::Event::InitDone => {
                     let is_first = *first.borrow() != First::Listed;
-                    for missing in self.subscriptions.keys().filter(|name| !listed.contains(*name)) {
-                        match is_first {
-                            true => self.deliver(missing, &Data::new()),
-                            false => self.deleted(missing),
-                        }
-                    }
+                    let missing = self.subscriptions.keys().filter(|name| !listed.contains(*name));
+                    missing.for_each(|name| self.absent(name, is_first));
                     first.send_replace(First::Listed);
                 }
             }
@@ -302,10 +283,8 @@ mod tests {
             let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"n": "9"},
                              "metadata": {"name": "config-x", "namespace": "ns", "resourceVersion": "2"}});
             if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
-                let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
-                                  "reason": "Expired", "message": "too old"});
                 let event = match by_list {
-                    true => json!({"type": "ERROR", "object": gone}),
+                    true => json!({"type": "ERROR", "object": failure(410).expect("a Status").1}),
                     false => json!({"type": "DELETED", "object": map}),
                 };
                 return (watches.fetch_add(1, Ordering::Relaxed) == 0).then_some((200, event));

@@ -17,10 +17,7 @@ impl TokenFile {
         Self(path.into())
     }
 
-    /// Reads the current token.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read or contains no token; the error names the file.
+    /// Reads the current token. Fails if the file cannot be read or contains no token; the error names the file.
     pub async fn read(&self) -> io::Result<String> {
         let text = tokio::fs::read_to_string(&self.0).await;
         let text = text.map_err(|error| io::Error::new(error.kind(), self.with_name(&error)))?;
@@ -30,10 +27,7 @@ impl TokenFile {
         }
     }
 
-    /// Returns the value of an `Authorization` header with the current token.
-    ///
-    /// # Errors
-    /// Fails as [`TokenFile::read`] does.
+    /// Returns the value of an `Authorization` header with the current token. Fails as [`TokenFile::read`] does.
     pub async fn bearer(&self) -> io::Result<HeaderValue> {
         let value = HeaderValue::try_from(format!("Bearer {}", self.read().await?));
         let mut value = value.map_err(|_| self.invalid("the file contains more than a token"))?;

@@ -20,21 +20,14 @@ pub fn raise_limit() {
 }
 
 /// Restores the original limit if this process has raised it, so that child processes get that one. Suitable for
-/// `pre_exec`: it makes one system call and allocates nothing, and its error is only a number.
-///
-/// # Errors
-/// Returns the system's error.
+/// `pre_exec`: it makes one system call and allocates nothing, and its error is only a number. Fails with the system's
+/// error.
 pub fn restore_limit() -> io::Result<()> {
     GIVEN.get().map_or(Ok(()), |given| Ok(setrlimit(Resource::Nofile, *given)?))
 }
 
-/// Registers `fd` with the current runtime. Dropping the result deregisters and closes it.
-///
-/// # Errors
-/// Fails if the system cannot poll descriptors of that kind, or has no capacity for another one.
-///
-/// # Panics
-/// Panics outside of a runtime with I/O.
+/// Registers `fd` with the current runtime. Dropping the result deregisters and closes it. Fails if the system cannot
+/// poll descriptors of that kind, or has no capacity for another one. Panics outside of a runtime with I/O.
 pub fn registered(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor must stay open and unchanged while it is registered. An OwnedFd always returns the same
     // number and closes it only when dropped. AsyncFd owns it from here on and deregisters it before dropping it.

@@ -54,9 +54,6 @@ impl EnvironmentError {
 }
 
 /// Returns the value of a variable that must exist and must not be empty.
-///
-/// # Errors
-/// Fails if it is missing or empty.
 pub fn required(
     get: &impl Fn(&str) -> Option<String>,
     variable: &'static str,
@@ -68,10 +65,7 @@ pub fn required(
     }
 }
 
-/// Parses the value of a variable; returns `default` if it is missing or empty.
-///
-/// # Errors
-/// Fails if the value does not parse.
+/// Parses the value of a variable; returns `default` if it is missing or empty. Fails if the value does not parse.
 pub fn parsed<T: FromStr>(
     get: &impl Fn(&str) -> Option<String>,
     variable: &'static str,

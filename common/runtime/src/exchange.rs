@@ -9,10 +9,8 @@ use hyper_util::rt::TokioIo;
 use std::error::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Sends `request` over `stream` and reads the response with `read`. The connection ends afterwards.
-///
-/// # Errors
-/// Fails if the connection breaks before the response.
+/// Sends `request` over `stream` and reads the response with `read`. The connection ends afterwards. Fails if the
+/// connection breaks before the response.
 pub async fn exchange<S, B, T>(
     stream: S,
     request: Request<B>,

@@ -36,15 +36,11 @@ impl FailureLog {
 
     /// Records a failure after which the operation is retried.
     pub fn failed(&mut self, error: &impl Display) {
-        self.record(error, None);
+        self.failed_with_remedy(error, None);
     }
 
     /// Does the same as [`FailureLog::failed`], with a known remedy.
-    pub fn failed_with_remedy(&mut self, error: &impl Display, remedy: &impl Display) {
-        self.record(error, Some(remedy));
-    }
-
-    fn record(&mut self, error: &dyn Display, remedy: Option<&dyn Display>) {
+    pub fn failed_with_remedy(&mut self, error: &dyn Display, remedy: Option<&dyn Display>) {
         let remedy = remedy.map(tracing::field::display);
         if self.is_due(Instant::now()) {
             tracing::warn!(

@@ -26,10 +26,8 @@ impl Namespaces {
         Self(Some(Arc::new(names.into_iter().map(Into::into).collect())))
     }
 
-    /// Parses `ZEROSCALE_NAMESPACES`: names separated by commas; missing or empty: all namespaces.
-    ///
-    /// # Errors
-    /// Fails if a name is not a valid namespace, or in Knative's mode, which does not support it.
+    /// Parses `ZEROSCALE_NAMESPACES`: names separated by commas; missing or empty: all namespaces. Fails if a name is
+    /// not a valid namespace, or in Knative's mode, which does not support it.
     pub fn from_env(mode: Mode, get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let Some(list) = optional(get, VARIABLE) else { return Ok(Self::default()) };
         if mode == Mode::Knative {
@@ -58,11 +56,10 @@ impl Namespaces {
     }
 
     /// Returns the reach of a watch: all objects of a kind in these namespaces.
-    pub fn reach<K>(&self, client: &Client) -> Reach<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
+    pub fn reach<K: Resource<Scope = NamespaceResourceScope, DynamicType: Default>>(
+        &self,
+        client: &Client,
+    ) -> Reach<K> {
         match self.listed() {
             None => Api::all(client.clone()).into(),
             Some(names) => Reach(names.iter().map(|name| Api::namespaced(client.clone(), name)).collect()),
@@ -96,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_namespaces_are_accepted() {
+    fn only_names_of_namespaces_are_accepted_and_the_planes_own_may_be_added() {
         let read =
             |list: &str| Namespaces::from_env(Mode::Standalone, &|name| (name == VARIABLE).then(|| list.to_owned()));
         assert_eq!(read(""), Ok(Namespaces::default()));
@@ -108,10 +105,6 @@ mod tests {
         let in_knative = |list: &str| Namespaces::from_env(Mode::Knative, &|_| Some(list.to_owned()));
         assert_eq!(in_knative(""), Ok(Namespaces::default()));
         assert!(in_knative("shop").is_err());
-    }
-
-    #[test]
-    fn the_planes_own_namespace_may_be_added() {
         assert_eq!(Namespaces::default().and("system"), Namespaces::default());
         assert_eq!(Namespaces::only(["a"]).and("a"), Namespaces::only(["a"]));
         assert_eq!(Namespaces::only(["a"]).and("system"), Namespaces::only(["a", "system"]));

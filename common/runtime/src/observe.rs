@@ -47,39 +47,28 @@ pub struct Observed {
 }
 
 impl Diagnostics {
-    /// Opens the ports and starts pushing metrics, until `shutdown`.
-    ///
-    /// # Errors
-    /// Fails if a port cannot be bound, a certificate cannot be used, or an endpoint is malformed.
+    /// Opens the ports and starts pushing metrics, until `shutdown`. Fails if a port cannot be bound, a certificate
+    /// cannot be used, or an endpoint is malformed.
     pub async fn observe(self, process: &ProcessOptions, shutdown: CancellationToken) -> anyhow::Result<Observed> {
         let config = self.config.borrow().metrics.clone();
-        let target: Vec<(String, String)> = self
-            .identity
-            .attributes(&process.otel)
-            .into_iter()
-            .map(|(key, value)| (key.replace('.', "_"), value))
-            .collect();
-        self.metrics.describe(target);
+        let target = self.identity.attributes(&process.otel).into_iter();
+        self.metrics.describe(target.map(|(key, value)| (key.replace('.', "_"), value)).collect());
         own::register(&self.metrics, &self.identity);
         let pushing = otlp::push(self.metrics.clone(), &config, &self.identity, &process.otel, shutdown.clone())?;
-        let admin = match self.admin {
-            None => None,
-            Some(listen) => {
-                let listen = match config.protocol {
-                    MetricsProtocol::Prometheus if !config.endpoint.is_empty() && !process.admin_is_fixed => {
-                        endpoint(&config.endpoint)?
-                    }
-                    _ => listen,
-                };
-                let tls = match &process.admin_tls {
-                    Some(tls) => Some(tls.config(&shutdown).await.context("TLS of the admin port")?),
-                    None => None,
-                };
-                let metrics = (config.protocol != MetricsProtocol::None).then_some(self.metrics);
-                Some(admin::Admin { metrics, pages: self.pages, tls }.serve(listen, shutdown).await?)
+        let Some(listen) = self.admin else { return Ok(Observed { admin: None, pushing }) };
+        let listen = match config.protocol {
+            MetricsProtocol::Prometheus if !config.endpoint.is_empty() && !process.admin_is_fixed => {
+                endpoint(&config.endpoint)?
             }
+            _ => listen,
         };
-        Ok(Observed { admin, pushing })
+        let tls = match &process.admin_tls {
+            Some(tls) => Some(tls.config(&shutdown).await.context("TLS of the admin port")?),
+            None => None,
+        };
+        let metrics = (config.protocol != MetricsProtocol::None).then_some(self.metrics);
+        let admin = admin::Admin { metrics, pages: self.pages, tls }.serve(listen, shutdown).await?;
+        Ok(Observed { admin: Some(admin), pushing })
     }
 }
 

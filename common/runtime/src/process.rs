@@ -46,10 +46,8 @@ impl Default for ConfigMapNames {
 }
 
 impl ProcessOptions {
-    /// Reads the environment variables of Knative, OpenTelemetry and Zeroscale.
-    ///
-    /// # Errors
-    /// Fails if a variable does not parse; the error names it, its value and the rule.
+    /// Reads the environment variables of Knative, OpenTelemetry and Zeroscale. Fails if a variable does not parse; the
+    /// error names it, its value and the rule.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let minimum = MinimumVersion::for_mode(get("ZEROSCALE_MODE").unwrap_or_default().parse()?);
         let minimum = environment::parsed(get, api_version::VARIABLE, minimum, api_version::RULE)?;

@@ -3,20 +3,9 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Returns a token that the first SIGINT or SIGTERM cancels. A second signal exits with code 1.
-///
-/// # Errors
-/// Fails if the handlers cannot be installed.
-pub fn signal_token() -> std::io::Result<CancellationToken> {
-    signal_token_with(|| {})
-}
-
-/// Does the same as [`signal_token`], and calls `before_exit` before a second signal ends the process without dropping
-/// anything.
-///
-/// # Errors
-/// Fails if the handlers cannot be installed.
-pub fn signal_token_with(before_exit: impl Fn() + Send + 'static) -> std::io::Result<CancellationToken> {
+/// Returns a token that the first SIGINT or SIGTERM cancels. A second signal calls `before_exit`, then exits with code 1
+/// without dropping anything. Fails if the handlers cannot be installed.
+pub fn signal_token(before_exit: impl Fn() + Send + 'static) -> std::io::Result<CancellationToken> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let token = CancellationToken::new();

@@ -57,10 +57,7 @@ pub struct StatServerTls {
 }
 
 /// Returns the certificate that an activator presents to its siblings, which must present one, too. Returns `None` if
-/// neither certificate nor key is set.
-///
-/// # Errors
-/// Fails if the certificate, the key or the CA file is missing.
+/// neither certificate nor key is set. Fails if the certificate, the key or the CA file is missing.
 pub fn sibling_pair(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Pair>, EnvironmentError> {
     let pair = Pair::from_env(get, PREFIX)?;
     match &pair {
@@ -72,10 +69,7 @@ pub fn sibling_pair(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Pair
 }
 
 impl StatTrust {
-    /// Reads the environment. Returns `None` if no CA file is set.
-    ///
-    /// # Errors
-    /// Fails if a name is set without a CA file.
+    /// Reads the environment. Returns `None` if no CA file is set. Fails if a name is set without a CA file.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>, namespace: &str) -> Result<Option<Self>, EnvironmentError> {
         let read = |suffix: &str| read(get, suffix);
         match (read("CA_FILE"), read("NAME")) {
@@ -88,29 +82,22 @@ impl StatTrust {
         }
     }
 
-    /// Reads the CAs, and reloads them until `shutdown`.
-    ///
-    /// # Errors
-    /// Fails if they cannot be used.
+    /// Reads the CAs, and reloads them until `shutdown`. Fails if they cannot be used.
     pub async fn open(self, shutdown: &CancellationToken) -> Result<Trust, PemError> {
         Trust::follow(self.authorities, &self.name, files::CHECK_INTERVAL, shutdown.clone()).await
     }
 }
 
 impl StatTls {
-    /// Reads the environment. Returns `None` if nothing is set.
-    ///
-    /// # Errors
-    /// Fails if one of certificate, key and CA file is missing, or if a value is unknown.
+    /// Reads the environment. Returns `None` if nothing is set. Fails if one of certificate, key and CA file is
+    /// missing, or if a value is unknown.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>, namespace: &str) -> Result<Option<Self>, EnvironmentError> {
         let read = |suffix: &str| read(get, suffix);
         let (pair, trust) = match (Pair::from_env(get, PREFIX)?, StatTrust::from_env(get, namespace)?) {
             (Some(pair), Some(trust)) => (pair, trust),
             (None, None) => {
-                return match read("PLAIN") {
-                    None => Ok(None),
-                    Some(value) => Err(refused("PLAIN", value, "requires ZEROSCALE_STAT_TLS_CERT to be set as well")),
-                };
+                let refused = |value| refused("PLAIN", value, "requires ZEROSCALE_STAT_TLS_CERT to be set as well");
+                return read("PLAIN").map_or(Ok(None), |value| Err(refused(value)));
             }
             (Some(pair), None) => {
                 let rule =
@@ -130,10 +117,7 @@ impl StatTls {
         Ok(Some(Self { pair, parameters: Parameters::from_env(get, PREFIX)?, allow_plain, trust }))
     }
 
-    /// Reads all files, and reloads them until `shutdown`.
-    ///
-    /// # Errors
-    /// Fails if one cannot be used.
+    /// Reads all files, and reloads them until `shutdown`. Fails if one cannot be used.
     pub async fn open(self, shutdown: &CancellationToken) -> anyhow::Result<(StatServerTls, Trust)> {
         let Self { pair, parameters, allow_plain, trust } = self;
         let identity = pair.follow(files::CHECK_INTERVAL, shutdown.clone()).await?;
@@ -187,9 +171,8 @@ mod tests {
 
     #[test]
     fn an_incomplete_setting_is_an_error_that_names_what_is_missing() {
-        type Row<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
-        let rows: [Row<'_>; 8] = [
-            (&[("CERT", "c")], "CERT", "_KEY"),
+        let rows = [
+            (&[("CERT", "c")][..], "CERT", "_KEY"),
             (&[("KEY", "k")], "KEY", "_CERT"),
             (&[("CERT", "c"), ("KEY", "k")], "CERT", "_CA_FILE"),
             (&[("CA_FILE", "a")], "CA_FILE", "_CERT"),

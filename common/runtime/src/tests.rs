@@ -5,7 +5,9 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::net::TcpListener;
 
 /// Returns a client of an API server that responds with a status code and a body, or never (`None`).
 pub(crate) fn mock_api(answer: impl Fn(&Request<Body>) -> Option<(u16, Value)> + Send + 'static) -> Client {
@@ -36,6 +38,13 @@ pub(crate) fn self_signed(name: &str) -> (String, String) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("valid");
     (params.self_signed(&key).expect("signed").pem(), key.serialize_pem())
+}
+
+/// Listens on a free port.
+pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    (listener, address)
 }
 
 /// Waits until `condition` holds, with a time limit.

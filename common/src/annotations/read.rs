@@ -72,19 +72,15 @@ mod tests {
     use crate::config::map;
 
     #[test]
-    fn an_alias_counts_only_where_the_key_is_absent() {
+    fn an_alias_counts_only_where_the_key_is_absent_and_values_only_if_they_parse() {
         let (kebab, camel) = ("autoscaling.knative.dev/min-scale", "autoscaling.knative.dev/minScale");
         assert_eq!(MIN_SCALE.int32(&map(&[(camel, "3")])), Some(3));
         assert_eq!(MIN_SCALE.int32(&map(&[(camel, "3"), (kebab, "2")])), Some(2));
         assert_eq!(MIN_SCALE.int32(&map(&[(camel, "3"), (kebab, "x")])), None, "malformed, so the alias is ignored");
         assert_eq!(MIN_SCALE.int32(&map(&[])), None);
-    }
-
-    #[test]
-    fn values_out_of_range_are_used_if_they_parse() {
-        assert_eq!(TARGET.float(&map(&[(TARGET.name, "0")])), Some(0.0));
+        assert_eq!(TARGET.float(&map(&[(TARGET.name, "0")])), Some(0.0), "out of range");
         assert_eq!(TARGET.float(&map(&[(TARGET.name, "NaN")])), None);
-        assert_eq!(WINDOW.duration(&map(&[(WINDOW.name, "-1s")])), Some(GoDuration::from_secs(-1)));
+        assert_eq!(WINDOW.duration(&map(&[(WINDOW.name, "-1s")])), Some(GoDuration::from_secs(-1)), "out of range");
         assert_eq!(metric(&map(&[(METRIC.name, "")])), "");
     }
 }

@@ -20,17 +20,20 @@ use crate::config::{AutoscalerConfig, DeploymentConfig};
 use crate::golang::GoDuration;
 use crate::scaling::{Aggregation, Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
 
+impl Default for DeciderSpec {
+    /// Returns the parameters of a revision without annotations under a configuration without settings. Parameters that
+    /// only one front end sets are off.
+    fn default() -> Self {
+        decider_spec(&Annotations::new(), &AutoscalerConfig::default(), 0, true)
+    }
+}
+
 /// Returns all parameters of a decider.
 ///
-/// `container_concurrency` is the hard limit of one pod, 0: none. `reachable` is false only if it is known that no
-/// route leads to the revision.
-pub fn decider_spec(
-    annotations: &Annotations,
-    config: &AutoscalerConfig,
-    container_concurrency: i64,
-    reachable: bool,
-) -> DeciderSpec {
-    let (target_value, total_value) = targets(annotations, config, container_concurrency);
+/// `limit` is the hard limit of one pod, 0: none. `reachable` is false only if it is known that no route leads to the
+/// revision.
+pub fn decider_spec(annotations: &Annotations, config: &AutoscalerConfig, limit: i64, reachable: bool) -> DeciderSpec {
+    let (target_value, total_value) = targets(annotations, config, limit);
     DeciderSpec {
         max_scale_up_rate: config.max_scale_up_rate,
         max_scale_down_rate: config.max_scale_down_rate,
@@ -122,39 +125,25 @@ mod tests {
     use super::*;
     use crate::config::map;
 
-    #[test]
-    fn a_revision_without_annotations_has_the_default_parameters() {
-        let spec = decider_spec(&Annotations::new(), &AutoscalerConfig::default(), 0, true);
-        assert_eq!(spec, DeciderSpec::default());
-    }
-
-    #[test]
-    fn an_initial_scale_of_zero_must_be_allowed() {
-        let strict = AutoscalerConfig::default();
-        let lax = AutoscalerConfig { allow_zero_initial_scale: true, ..strict.clone() };
-        let zero = map(&[(INITIAL_SCALE.name, "0")]);
-        assert_eq!((initial_scale(&zero, &strict), initial_scale(&zero, &lax)), (1, 0));
-        assert_eq!(initial_scale(&map(&[(INITIAL_SCALE.name, "2")]), &strict), 2);
-        assert_eq!(initial_scale(&map(&[(INITIAL_SCALE.name, "3000000000")]), &strict), 1);
-    }
-
     /// Recorded vectors (kind `decider`) cover the other parameters, targets, bounds and windows.
     #[test]
-    fn a_spec_has_the_requested_aggregation_and_no_negative_delay() {
+    fn initial_scale_aggregation_delay_and_progress_deadline_are_resolved() {
+        let strict = AutoscalerConfig::default();
+        let lax = AutoscalerConfig { allow_zero_initial_scale: true, ..strict.clone() };
+        let initial = |scale: &str, config| initial_scale(&map(&[(INITIAL_SCALE.name, scale)]), config);
+        assert_eq!((initial("0", &strict), initial("0", &lax)), (1, 0), "zero must be allowed");
+        assert_eq!((initial("2", &strict), initial("3000000000", &strict)), (2, 1));
+
         let aggregation = "autoscaling.knative.dev/metricAggregationAlgorithm";
         let annotations = map(&[(SCALE_DOWN_DELAY.name, "-1s"), (aggregation, "weightedExponential")]);
-        let spec = decider_spec(&annotations, &AutoscalerConfig::default(), 0, true);
+        let spec = decider_spec(&annotations, &strict, 0, true);
         assert!(spec.scale_down_delay.is_zero());
         assert_eq!(spec.aggregation, Aggregation::WeightedExponential);
-    }
 
-    #[test]
-    fn the_progress_deadline_has_one_prefix_only() {
-        let config = DeploymentConfig::default();
-        let lookalike = map(&[("autoscaling.knative.dev/progress-deadline", "1s")]);
-        assert_eq!(progress_deadline(&lookalike, &config), GoDuration::from_secs(600));
-        let zero = map(&[(PROGRESS_DEADLINE.name, "0s")]);
-        assert_eq!(progress_deadline(&zero, &config), GoDuration::ZERO);
-        assert_eq!(progress_deadline(&map(&[(PROGRESS_DEADLINE.name, "x")]), &config), GoDuration::from_secs(600));
+        let deadline = |name, value| progress_deadline(&map(&[(name, value)]), &DeploymentConfig::default());
+        let lookalike = "autoscaling.knative.dev/progress-deadline";
+        assert_eq!(deadline(lookalike, "1s"), GoDuration::from_secs(600), "it has one prefix only");
+        assert_eq!(deadline(PROGRESS_DEADLINE.name, "0s"), GoDuration::ZERO);
+        assert_eq!(deadline(PROGRESS_DEADLINE.name, "x"), GoDuration::from_secs(600));
     }
 }

@@ -87,18 +87,14 @@ settings! {
 }
 
 impl AutoscalerConfig {
-    /// Reads and checks the map's data.
-    ///
-    /// # Errors
-    /// Returns the first value that cannot be parsed, else the first broken rule.
+    /// Reads and checks the map's data. Fails with the first value that cannot be parsed, else the first broken rule.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let mut config = Self::read(Reader(data))?;
         if config.container_concurrency_target_fraction > 1.0 {
             config.container_concurrency_target_fraction /= 100.0;
         }
         config.check_times()?;
-        config.check_targets()?;
-        config.check_rates()?;
+        config.check_targets_and_rates()?;
         config.check_scales()?;
         Ok(config)
     }
@@ -141,7 +137,7 @@ impl AutoscalerConfig {
         ensure((1.0..=100.0).contains(&panic), "panic-window-percentage", panic, "must be in [1, 100] interval")
     }
 
-    fn check_targets(&self) -> Result<(), ConfigError> {
+    fn check_targets_and_rates(&self) -> Result<(), ConfigError> {
         let burst = self.target_burst_capacity;
         let rule = "must be either non-negative or -1 (for unlimited)";
         ensure(burst >= 0.0 || burst == -1.0, "target-burst-capacity", burst, rule)?;
@@ -150,18 +146,11 @@ impl AutoscalerConfig {
         ensure(fraction > 0.0 && fraction <= 1.0, key, fraction, "is outside of the valid range of (0, 100]")?;
         let target = fraction * self.container_concurrency_target_default;
         let keys = "container-concurrency-target-percentage and container-concurrency-target-default";
-        ensure(
-            target >= TARGET_MIN,
-            keys,
-            target,
-            format!("the target concurrency they yield can't be less than {TARGET_MIN}"),
-        )?;
+        let rule = format!("the target concurrency they yield can't be less than {TARGET_MIN}");
+        ensure(target >= TARGET_MIN, keys, target, rule)?;
         let rps = self.rps_target_default;
         let rule = format!("must be at least {TARGET_MIN}");
-        ensure(rps >= TARGET_MIN, "requests-per-second-target-default", rps, rule)
-    }
-
-    fn check_rates(&self) -> Result<(), ConfigError> {
+        ensure(rps >= TARGET_MIN, "requests-per-second-target-default", rps, rule)?;
         let capacity = self.activator_capacity;
         ensure(capacity >= 1.0, "activator-capacity", capacity, "must be at least 1")?;
         let (up, down) = (self.max_scale_up_rate, self.max_scale_down_rate);
@@ -210,43 +199,39 @@ mod tests {
     fn a_refused_value_is_named_by_its_key() {
         let bad = [
             ("requests-per-second-target-default", "0.0099"),
-            ("target-burst-capacity", "-0.5"),
-            ("target-burst-capacity", "-2"),
-            ("stable-window", "5.999s"),
-            ("stable-window", "1h1s"),
-            ("stable-window", "6500ms"),
-            ("stable-window", "x"),
+            ("target-burst-capacity", "-0.5 -2"),
+            ("stable-window", "5.999s 1h1s 6500ms x"),
             ("enable-scale-to-zero", "yes"),
             ("allow-zero-initial-scale", "x"),
-            ("initial-scale", "x"),
-            ("panic-window-percentage", "0.99"),
-            ("panic-window-percentage", "100.01"),
+            ("initial-scale", "x 0"),
+            ("panic-window-percentage", "0.99 100.01"),
             ("max-scale-up-rate", "1"),
             ("max-scale-down-rate", "1.0"),
-            ("activator-capacity", "0.99"),
-            ("activator-capacity", "NaN"),
+            ("activator-capacity", "0.99 NaN"),
             ("scale-to-zero-grace-period", "0"),
             ("scale-to-zero-pod-retention-period", "-1ns"),
             ("scale-down-delay", "1500ms"),
-            ("initial-scale", "0"),
             ("min-scale", "-1"),
             ("max-scale", "-1"),
             ("max-scale-limit", "-1"),
-            ("container-concurrency-target-percentage", "0"),
-            ("container-concurrency-target-percentage", "100.1"),
+            ("container-concurrency-target-percentage", "0 100.1"),
         ];
-        for entry in bad {
-            assert_eq!(failing_key(&[entry]).as_deref(), Some(entry.0), "{entry:?}");
+        for (key, values) in bad {
+            for value in values.split(' ') {
+                assert_eq!(failing_key(&[(key, value)]).as_deref(), Some(key), "{value}");
+            }
         }
     }
 
     #[test]
-    fn related_keys_are_checked_together() {
+    fn related_keys_are_checked_together_and_after_unreadable_values() {
+        let error = AutoscalerConfig::from_map(&map(&[("min-scale", "-1"), ("scale-down-delay", "1d")]));
+        let text = "scale-down-delay = 1d: it is a duration with the unknown unit \"d\" (ns, us, ms, s, m, h)";
+        assert_eq!(error.expect_err("both are wrong").to_string(), text);
         let (percentage, default) = ("container-concurrency-target-percentage", "container-concurrency-target-default");
         let both = "container-concurrency-target-percentage and container-concurrency-target-default";
-        type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
-        let rows: [Row<'_>; 10] = [
-            (&[("allow-zero-initial-scale", "true"), ("initial-scale", "0")], None),
+        for (entries, key) in [
+            (&[("allow-zero-initial-scale", "true"), ("initial-scale", "0")][..], None),
             (&[("allow-zero-initial-scale", "true"), ("initial-scale", "-1")], Some("initial-scale")),
             (&[(percentage, "1"), (default, "0.01")], None), // Exactly the minimum target.
             (&[(percentage, "1"), (default, "0.0099")], Some(both)),
@@ -256,17 +241,8 @@ mod tests {
             (&[("max-scale-limit", "5"), ("max-scale", "5")], None),
             (&[("min-scale", "5"), ("max-scale", "4")], Some("min-scale")),
             (&[("min-scale", "5")], None),
-        ];
-        for (entries, key) in rows {
+        ] {
             assert_eq!(failing_key(entries).as_deref(), key, "{entries:?}");
         }
-    }
-
-    #[test]
-    fn an_unreadable_value_is_reported_before_a_broken_rule() {
-        let entries = [("min-scale", "-1"), ("scale-down-delay", "1d")];
-        let error = AutoscalerConfig::from_map(&map(&entries)).expect_err("both are wrong");
-        let text = "scale-down-delay = 1d: it is a duration with the unknown unit \"d\" (ns, us, ms, s, m, h)";
-        assert_eq!(error.to_string(), text);
     }
 }

@@ -22,10 +22,7 @@ impl Default for DeploymentConfig {
 }
 
 impl DeploymentConfig {
-    /// Reads and checks the map's data.
-    ///
-    /// # Errors
-    /// Fails if the deadline is not a duration, not positive or not in whole seconds.
+    /// Reads and checks the map's data. Fails if the deadline is not a duration, not positive or not in whole seconds.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let key = "progress-deadline";
         let deadline = Reader(data).duration(&[key, "progressDeadline"], Self::default().progress_deadline.into())?;

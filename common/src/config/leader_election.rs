@@ -13,7 +13,6 @@ use crate::golang::{self, GoDuration};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Maximum number of buckets.
 const BUCKETS_MAX: u32 = 10;
 /// Longest lease that a Lease can store.
 const LEASE_SECONDS_MAX: u64 = i32::MAX as u64;
@@ -38,10 +37,8 @@ impl Default for LeaderElectionConfig {
 }
 
 impl LeaderElectionConfig {
-    /// Reads and checks the map's data. Each duration has an alias in camelCase; the kebab-case key wins.
-    ///
-    /// # Errors
-    /// Returns the first value that cannot be parsed or breaks a rule.
+    /// Reads and checks the map's data. Each duration has an alias in camelCase; the kebab-case key wins. Fails with
+    /// the first value that cannot be parsed or breaks a rule.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let read = Reader(data);
         let default = Timing::KNATIVE;
@@ -64,7 +61,9 @@ impl LeaderElectionConfig {
         ensure(retry.as_secs_f64() * RETRY_JITTER < renew.as_secs_f64(), "retry-period", retry, rule)?;
         let (lease_duration, renew_deadline, retry_period) = (lease.to_std(), renew.to_std(), retry.to_std());
         let timing = Timing { lease_duration, renew_deadline, retry_period };
-        Ok(Self { buckets: count, timing, lease_prefixes: data.iter().filter_map(lease_prefix).collect() })
+        let prefix = |key: &String| key.strip_prefix("map-lease-prefix.").map(str::to_owned);
+        let lease_prefixes = data.iter().filter_map(|(key, value)| Some((prefix(key)?, value.clone()))).collect();
+        Ok(Self { buckets: count, timing, lease_prefixes })
     }
 
     /// Returns the names of a controller's leases, one for each bucket: `COMPONENT.QUEUE.00-of-01`, in lower case.
@@ -74,10 +73,6 @@ impl LeaderElectionConfig {
         let name = |bucket| format!("{prefix}.{bucket:02}-of-{:02}", self.buckets).to_lowercase();
         (0..self.buckets).map(name).collect()
     }
-}
-
-fn lease_prefix((key, value): (&String, &String)) -> Option<(String, String)> {
-    Some((key.strip_prefix("map-lease-prefix.")?.to_owned(), value.clone()))
 }
 
 #[cfg(test)]
@@ -101,14 +96,6 @@ mod tests {
         LeaderElectionConfig::from_map(&map(entries)).map_err(|error| error.key)
     }
 
-    #[test]
-    fn kebab_case_beats_camel_case() {
-        let config = read(&[("leaseDuration", "90s"), ("lease-duration", "70s"), ("renewDeadline", "50s")]);
-        let config = config.expect("valid");
-        assert_eq!((config.timing.lease_duration.as_secs(), config.timing.renew_deadline.as_secs()), (70, 50));
-        assert_eq!(read(&[]), Ok(LeaderElectionConfig::default()));
-    }
-
     /// Goal: a process assumes the same duration for its lease that other processes read in it.
     #[test]
     fn a_lease_lasts_for_whole_seconds() {
@@ -128,7 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn timings_and_the_number_of_buckets_have_bounds() {
+    fn kebab_case_beats_camel_case_and_values_have_bounds() {
+        let config = read(&[("leaseDuration", "90s"), ("lease-duration", "70s"), ("renewDeadline", "50s")]);
+        let timing = config.expect("valid").timing;
+        assert_eq!((timing.lease_duration.as_secs(), timing.renew_deadline.as_secs()), (70, 50));
+        assert_eq!(read(&[]), Ok(LeaderElectionConfig::default()));
         assert_eq!(read(&[("renew-deadline", "60s")]), Err("renew-deadline".into()));
         assert_eq!(read(&[("retry-period", "34s")]), Err("retry-period".into()));
         assert_eq!(read(&[("retry-period", "0s")]), Err("retry-period".into()));

@@ -36,18 +36,12 @@ struct Zap {
 }
 
 impl LogLevel {
-    /// Reads the level of `component` from the map's data.
-    ///
-    /// # Errors
-    /// Fails if any component's level is not one of zap's: as upstream, this makes the whole map invalid. Also fails if
-    /// `zap-logger-config` is not a JSON object.
+    /// Reads the level of `component` from the map's data. Fails if any component's level is not one of zap's: as
+    /// upstream, this makes the whole map invalid. Also fails if `zap-logger-config` is not a JSON object.
     pub fn from_map(data: &BTreeMap<String, String>, component: &str) -> Result<Self, ConfigError> {
         let mut own = None;
-        for (key, value) in data {
+        for (key, value) in data.iter().filter(|(_, value)| !value.is_empty()) {
             let Some(name) = key.strip_prefix(LEVEL).filter(|name| !name.is_empty()) else { continue };
-            if value.is_empty() {
-                continue;
-            }
             let level = parse(key, value, value)?;
             if name == component {
                 own = Some(level);
@@ -56,10 +50,8 @@ impl LogLevel {
         let zap = match data.get(ZAP).filter(|text| !text.trim().is_empty()) {
             None => None,
             Some(text) => {
-                let zap: Zap = serde_json::from_str(text).map_err(|error| ConfigError {
-                    key: ZAP.to_owned(),
-                    value: text.clone(),
-                    rule: format!("must be a JSON object whose `level` is a string: {error}"),
+                let zap: Zap = serde_json::from_str(text).map_err(|error| {
+                    ConfigError::new(ZAP, text, format!("must be a JSON object whose `level` is a string: {error}"))
                 })?;
                 zap.level.map(|level| parse(ZAP, text, &level)).transpose()?
             }
@@ -74,11 +66,10 @@ fn parse(key: &str, value: &str, level: &str) -> Result<LogLevel, ConfigError> {
         "info" | "" => Ok(LogLevel::Info),
         "warn" | "warning" => Ok(LogLevel::Warn),
         "error" | "dpanic" | "panic" | "fatal" => Ok(LogLevel::Error),
-        _ => Err(ConfigError {
-            key: key.to_owned(),
-            value: value.to_owned(),
-            rule: format!("{level:?} is not a log level; it must be debug, info, warn, error, dpanic, panic or fatal"),
-        }),
+        _ => {
+            let rule = "is not a log level; it must be debug, info, warn, error, dpanic, panic or fatal";
+            Err(ConfigError::new(key, value, format!("{level:?} {rule}")))
+        }
     }
 }
 
@@ -101,17 +92,15 @@ mod tests {
     #[test]
     fn a_components_own_key_beats_the_loggers_level() {
         let zap = (ZAP, r#"{"level": "warn", "encoding": "json"}"#);
-        type Row<'a> = (&'a [(&'a str, &'a str)], LogLevel);
-        let rows: [Row<'_>; 7] = [
-            (&[], LogLevel::Info),
+        for (pairs, expected) in [
+            (&[][..], LogLevel::Info),
             (&[zap], LogLevel::Warn),
             (&[zap, ("loglevel.activator", "DEBUG")], LogLevel::Debug),
             (&[zap, ("loglevel.activator", "")], LogLevel::Warn),
             (&[zap, ("loglevel.autoscaler", "debug")], LogLevel::Warn),
             (&[("loglevel.activator", "fatal")], LogLevel::Error),
             (&[(ZAP, r#"{"encoding": "json"}"#)], LogLevel::Info),
-        ];
-        for (pairs, expected) in rows {
+        ] {
             assert_eq!(LogLevel::from_map(&map(pairs), "activator"), Ok(expected), "{pairs:?}");
         }
     }

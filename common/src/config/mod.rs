@@ -62,12 +62,15 @@ pub struct ConfigError {
     pub rule: String,
 }
 
-/// Fails with `rule` unless `holds`.
-fn ensure(holds: bool, key: &str, value: impl Display, rule: impl Into<String>) -> Result<(), ConfigError> {
-    if holds {
-        return Ok(());
+impl ConfigError {
+    /// Creates an error for a key whose value breaks a rule.
+    pub fn new(key: &str, value: impl Display, rule: impl Into<String>) -> Self {
+        Self { key: key.to_owned(), value: value.to_string(), rule: rule.into() }
     }
-    Err(ConfigError { key: key.to_owned(), value: value.to_string(), rule: rule.into() })
+}
+
+fn ensure(holds: bool, key: &str, value: impl Display, rule: impl Into<String>) -> Result<(), ConfigError> {
+    if holds { Ok(()) } else { Err(ConfigError::new(key, value, rule)) }
 }
 
 /// Reads single values from a ConfigMap.
@@ -87,11 +90,7 @@ impl<'a> Reader<'a> {
         parse: impl FnOnce(&str) -> Result<T, ParseError>,
     ) -> Result<T, ConfigError> {
         let Some((key, value)) = self.first(keys) else { return Ok(default) };
-        parse(value).map_err(|error| ConfigError {
-            key: key.to_owned(),
-            value: value.to_owned(),
-            rule: format!("it {}", error.problem),
-        })
+        parse(value).map_err(|error| ConfigError::new(key, value, format!("it {}", error.problem)))
     }
 
     fn boolean(self, key: &'a str, default: bool) -> Result<bool, ConfigError> {

@@ -85,10 +85,7 @@ pub enum OtlpProtocol {
 }
 
 impl ObservabilityConfig {
-    /// Reads and checks the map's data.
-    ///
-    /// # Errors
-    /// Returns the first value that cannot be parsed or breaks a rule.
+    /// Reads and checks the map's data. Fails with the first value that cannot be parsed or breaks a rule.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let read = Reader(data);
         let metrics = MetricsConfig::read(read, ["metrics-protocol", "metrics-endpoint", "metrics-export-interval"])?;
@@ -109,7 +106,9 @@ impl MetricsConfig {
             "prometheus" | "" => MetricsProtocol::Prometheus,
             "grpc" => MetricsProtocol::Otlp(OtlpProtocol::Grpc),
             "http/protobuf" => MetricsProtocol::Otlp(OtlpProtocol::HttpProtobuf),
-            other => return refused(protocol_key, other, "must be none, prometheus, grpc or http/protobuf"),
+            other => {
+                return Err(ConfigError::new(protocol_key, other, "must be none, prometheus, grpc or http/protobuf"));
+            }
         };
         let endpoint = read.text(endpoint_key, "");
         match protocol {
@@ -131,7 +130,7 @@ impl TracingConfig {
             "stdout" => TracingProtocol::Stdout,
             "grpc" => TracingProtocol::Otlp(OtlpProtocol::Grpc),
             "http/protobuf" => TracingProtocol::Otlp(OtlpProtocol::HttpProtobuf),
-            other => return refused(PROTOCOL, other, "must be none, stdout, grpc or http/protobuf"),
+            other => return Err(ConfigError::new(PROTOCOL, other, "must be none, stdout, grpc or http/protobuf")),
         };
         let endpoint = read.text(ENDPOINT, "");
         match protocol {
@@ -158,10 +157,6 @@ fn forbidden(key: &str, endpoint: &str, protocol: &str) -> Result<(), ConfigErro
     ensure(endpoint.is_empty(), key, endpoint, format!("must not be set for this value of {protocol}"))
 }
 
-fn refused<T>(key: &str, value: &str, rule: &str) -> Result<T, ConfigError> {
-    Err(ConfigError { key: key.to_owned(), value: value.to_owned(), rule: rule.to_owned() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,9 +168,8 @@ mod tests {
 
     #[test]
     fn invalid_settings_are_refused_by_key() {
-        type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
-        let rows: [Row<'_>; 19] = [
-            (&[], None),
+        for (pairs, refused) in [
+            (&[][..], None),
             (&[("_example", "metrics-protocol: nonsense")], None),
             (&[("metrics-protocol", "none")], None),
             (&[("metrics-protocol", "none"), ("metrics-endpoint", "a:1")], Some("metrics-endpoint")),
@@ -194,8 +188,7 @@ mod tests {
             (&[("tracing-sampling-rate", "1.1")], Some("tracing-sampling-rate")),
             (&[("tracing-sampling-rate", "NaN")], Some("tracing-sampling-rate")),
             (&[("runtime-export-interval", "-1s")], Some("runtime-export-interval")),
-        ];
-        for (pairs, refused) in rows {
+        ] {
             assert_eq!(read(pairs).err().map(|error| error.key).as_deref(), refused, "{pairs:?}");
         }
     }

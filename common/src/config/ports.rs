@@ -15,12 +15,10 @@ use crate::names;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Key of the range.
 const RANGE: &str = "range";
 const GUARDED_KEY: &str = "guarded";
 /// Value of `guarded` for an install that does not follow NetworkPolicies.
 const OFF: &str = "off";
-/// Default of `guarded`.
 const GUARDED: PortRange = PortRange { first: 10_000, last: 19_999 };
 /// First number that needs no privileges.
 const FIRST_MIN: u16 = 1024;
@@ -61,7 +59,6 @@ impl PortRange {
         (self.first..=self.last).contains(&number)
     }
 
-    /// Reports whether the two ranges share no number.
     fn is_disjoint(self, other: Self) -> bool {
         self.last < other.first || other.last < self.first
     }
@@ -90,11 +87,8 @@ impl fmt::Display for PortRange {
 }
 
 impl PortsConfig {
-    /// Reads and checks the map's data.
-    ///
-    /// # Errors
-    /// Fails if a range is not FIRST-LAST, begins below 1024, ends before it begins, or contains a port on which
-    /// activators listen themselves; or if the two ranges share numbers.
+    /// Reads and checks the map's data. Fails if a range is not FIRST-LAST, begins below 1024, ends before it begins,
+    /// or contains a port on which activators listen themselves; or if the two ranges share numbers.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let text_of = |key| Reader(data).first(&[key]).map(|(_, text)| text);
         let range = text_of(RANGE).map_or(Ok(PortRange::default()), |text| read(RANGE, text))?;
@@ -135,7 +129,7 @@ fn read(key: &str, text: &str) -> Result<PortRange, ConfigError> {
         GUARDED_KEY => "must be two port numbers with a hyphen between them, as in 10000-19999, or off".to_owned(),
         _ => "must be two port numbers with a hyphen between them, as in 20000-29999".to_owned(),
     };
-    let unread = || ConfigError { key: key.to_owned(), value: text.to_owned(), rule: rule() };
+    let unread = || ConfigError::new(key, text, rule());
     let range = parse(text).ok_or_else(unread)?;
     check(key, range).map(|()| range)
 }
@@ -160,39 +154,14 @@ mod tests {
     use super::*;
     use crate::config::map;
 
+    /// Goal: each map is read or refused with its rule, and the guarded numbers never overlap the range.
     #[test]
-    fn a_range_is_read_or_refused_with_its_rule() {
-        let rows = [
-            ("20000-29999", Ok((20_000, 29_999))),
-            (" 1024 - 1024 ", Ok((1024, 1024))),
-            ("9091-65535", Ok((9091, 65_535))),
-            ("20000", Err("two port numbers")),
-            ("20000-70000", Err("two port numbers")),
-            ("a-b", Err("two port numbers")),
-            ("1000-2000", Err("1024 or above")),
-            ("3000-2000", Err("must not end before")),
-            ("8000-8010", Err("must not contain 8008")),
-            ("8012-8012", Err("must not contain 8012")),
-            ("9000-30000", Err("must not contain 9090")),
-        ];
-        for (text, expected) in rows {
-            match (PortsConfig::from_map(&map(&[("range", text)])), expected) {
-                (Ok(PortsConfig { range, .. }), Ok(bounds)) => assert_eq!((range.first, range.last), bounds),
-                (Err(error), Err(rule)) => {
-                    assert!(error.to_string().starts_with("range = ") && error.to_string().contains(rule), "{error}");
-                }
-                (read, _) => panic!("{text:?}: {read:?}"),
-            }
-        }
-        let default = PortsConfig::from_map(&map(&[])).expect("the default").range;
-        assert_eq!((default.to_string().as_str(), default.len(), default.is_empty()), ("20000-29999", 10_000, false));
-    }
-
-    /// Goal: wherever the range is, the guarded numbers never overlap it.
-    #[test]
-    fn guarded_numbers_are_next_to_the_range() {
+    fn a_map_is_read_or_refused_and_guarded_numbers_are_next_to_the_range() {
+        let two_numbers = Err(("range", "two port numbers"));
+        let overlap = Err(("guarded", "must not overlap with range"));
         let rows = [
             ("20000-29999", None, Ok(Some("10000-19999"))),
+            (" 1024 - 1024 ", None, Ok(Some("10000-19999"))),
             ("21000-21010", None, Ok(Some("10000-19999"))),
             ("19999-30000", None, Ok(Some("9999-19998"))),
             ("19091-60000", None, Ok(Some("9091-19090"))), // Smaller numbers are the activators' own.
@@ -203,24 +172,36 @@ mod tests {
             ("9091-65535", None, Ok(None)),
             ("20000-29999", Some("30000-30009"), Ok(Some("30000-30009"))),
             ("20000-29999", Some("off"), Ok(None)),
-            ("20000-29999", Some("19000-20000"), Err("must not overlap with range")),
-            ("20000-29999", Some("29999-30000"), Err("must not overlap with range")),
-            ("20000-29999", Some("9000-9100"), Err("must not contain 9090")),
-            ("20000-29999", Some("none"), Err("or off")),
+            ("20000-29999", Some("19000-20000"), overlap),
+            ("20000-29999", Some("29999-30000"), overlap),
+            ("20000-29999", Some("9000-9100"), Err(("guarded", "must not contain 9090"))),
+            ("20000-29999", Some("none"), Err(("guarded", "or off"))),
+            ("20000", None, two_numbers),
+            ("20000-70000", None, two_numbers),
+            ("a-b", None, two_numbers),
+            ("1000-2000", None, Err(("range", "1024 or above"))),
+            ("3000-2000", None, Err(("range", "must not end before"))),
+            ("8000-8010", None, Err(("range", "must not contain 8008"))),
+            ("8012-8012", None, Err(("range", "must not contain 8012"))),
+            ("9000-30000", None, Err(("range", "must not contain 9090"))),
         ];
         for (range, guarded, expected) in rows {
             let entries: Vec<_> = [("range", range)].into_iter().chain(guarded.map(|text| ("guarded", text))).collect();
             match (PortsConfig::from_map(&map(&entries)), expected) {
                 (Ok(read), Ok(expected)) => {
+                    assert_eq!(read.range.to_string(), range.replace(' ', ""));
                     assert_eq!(read.guarded.map(|guarded| guarded.to_string()).as_deref(), expected, "{range}");
                     assert_eq!(read.follows_policies, guarded != Some("off"), "{range} {guarded:?}");
                 }
-                (Err(error), Err(rule)) => {
-                    assert!(error.to_string().starts_with("guarded = ") && error.to_string().contains(rule), "{error}");
+                (Err(error), Err((key, rule))) => {
+                    assert!(error.key == key && error.to_string().contains(rule), "{error}");
                 }
-                (read, _) => panic!("{range} {guarded:?}: {read:?}"),
+                (read, _) => panic!("{range:?} {guarded:?}: {read:?}"),
             }
         }
-        assert_eq!(PortsConfig::from_map(&map(&[])).expect("the default"), PortsConfig::default());
+        let default = PortsConfig::from_map(&map(&[])).expect("the default");
+        assert_eq!(default, PortsConfig::default());
+        let range = default.range;
+        assert_eq!((range.to_string().as_str(), range.len(), range.is_empty()), ("20000-29999", 10_000, false));
     }
 }

@@ -16,16 +16,44 @@
 //!
 //! Reading and writing Leases, and the bucket of a key ([`crate::ownership`]).
 
-mod timing;
-
 #[cfg(test)]
-mod tests;
-
-pub use timing::{Timing, WRITE_MARGIN};
+pub(crate) mod tests;
 
 use std::time::{Duration, Instant};
 
 use rand::{Rng, RngExt};
+
+/// Minimum remaining lease time for a write; covers the time that the write may take to arrive.
+pub const WRITE_MARGIN: Duration = Duration::from_secs(2);
+
+/// Times of renewal, step-down and takeover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Time for which a lease outlives its last renewal; whole seconds, a fraction is dropped.
+    pub lease_duration: Duration,
+    /// Time for which a holder continues without a renewal; less than the lease duration.
+    pub renew_deadline: Duration,
+    /// Time between renewals; 1.2 times this is less than the renew deadline.
+    pub retry_period: Duration,
+}
+
+impl Timing {
+    /// Knative's defaults (`config-leader-election`).
+    pub const KNATIVE: Self = Self {
+        lease_duration: Duration::from_secs(60),
+        renew_deadline: Duration::from_secs(40),
+        retry_period: Duration::from_secs(10),
+    };
+
+    /// Standalone's defaults, close to those of Kubernetes' own controllers. The lease is short because no workload in
+    /// a crashed owner's share scales from zero until its lease ends. Renewing four leases every 3 s costs little more
+    /// than one write per second.
+    pub const STANDALONE: Self = Self {
+        lease_duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(10),
+        retry_period: Duration::from_secs(3),
+    };
+}
 
 /// Delay after a write without a usable response.
 const RETRY_AFTER_ERROR: Duration = Duration::from_millis(500);
@@ -174,8 +202,10 @@ impl Election {
             state.kept_until = Some(now + earlier.lasts());
         }
         state.known = true;
-        if let (Some(old), Some(new)) = (&state.record, &record)
-            && older(&new.version, &old.version)
+        // Kubernetes' versions are numbers; any other text is never older.
+        let number = |record: &Option<Record>| record.as_ref()?.version.parse::<u64>().ok();
+        if let (Some(old), Some(new)) = (number(&state.record), number(&record))
+            && new < old
         {
             return; // The watch lags behind the response to a write.
         }
@@ -348,10 +378,4 @@ impl Election {
     fn count(&self, holder: &str) -> usize {
         (0..self.leases.len()).filter(|lease| self.holder(*lease) == Some(holder)).count()
     }
-}
-
-/// Returns true if one resource version is older than another. Kubernetes' versions are numbers; any other text is
-/// never older.
-fn older(a: &str, b: &str) -> bool {
-    matches!((a.parse::<u64>(), b.parse::<u64>()), (Ok(a), Ok(b)) if a < b)
 }

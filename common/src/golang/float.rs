@@ -13,10 +13,7 @@ use super::{ParseError, split_sign};
 /// Limit of binary exponents: beyond it any significand of 64 bits becomes infinite or zero.
 const EXPONENT_MAX: i64 = 2200;
 
-/// Parses a float.
-///
-/// # Errors
-/// Rejects text that is not a number, and numbers too large for 64 bits.
+/// Parses a float. Rejects text that is not a number, and numbers too large for 64 bits.
 pub fn parse_float(text: &str) -> Result<f64, ParseError> {
     let syntax = || ParseError::new(text, "is not a number");
     let (negative, magnitude) = split_sign(text);

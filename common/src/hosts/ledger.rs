@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 
 /// Prefix of a map's name; the namespace follows.
 const NAME_PREFIX: &str = "hosts.";
-/// Key of the data.
 const KEY: &str = "hosts";
 
 /// Hosts of one workload.
@@ -41,10 +40,7 @@ pub fn data(grants: &Grants) -> BTreeMap<String, String> {
     [(KEY.to_owned(), json)].into()
 }
 
-/// Parses a map's data; absent data means no grants.
-///
-/// # Errors
-/// Fails if the data is not what [`data`] writes.
+/// Parses a map's data; absent data means no grants. Fails if the data is not what [`data`] writes.
 pub fn grants(data: Option<&BTreeMap<String, String>>) -> Result<Grants, serde_json::Error> {
     data.and_then(|data| data.get(KEY)).map_or(Ok(Grants::new()), |json| serde_json::from_str(json))
 }

@@ -25,41 +25,21 @@ pub struct HostTable<T, S = RandomState> {
     claims: HashMap<Box<str>, T, S>,
 }
 
-/// A Service, which has names of its own.
-#[derive(Clone, Debug)]
-pub struct Named<'a, T> {
-    /// Namespace of the Service.
-    pub namespace: &'a str,
-    /// Name of the Service.
-    pub service: &'a str,
-    /// Owner to which the Service's names resolve.
-    pub owner: T,
-}
-
-/// A host that was granted to a workload.
-#[derive(Clone, Debug)]
-pub struct Claimed<'a, T> {
-    /// The workload's namespace.
-    pub namespace: &'a str,
-    /// The host.
-    pub host: &'a HostPattern,
-    /// Owner to which the host resolves.
-    pub owner: T,
-}
-
 impl<T: Clone, S: BuildHasher + Default> HostTable<T, S> {
-    /// Builds a table. If an entry occurs twice, the first counts.
+    /// Builds a table. `services`: namespace and name of each Service, and the owner to which its names resolve.
+    /// `claims`: the workload's namespace, the host that was granted to it, and the owner to which the host resolves. If
+    /// an entry occurs twice, the first counts.
     pub fn new<'a>(
         cluster_domain: &str,
-        services: impl IntoIterator<Item = Named<'a, T>>,
-        claims: impl IntoIterator<Item = Claimed<'a, T>>,
+        services: impl IntoIterator<Item = (&'a str, &'a str, T)>,
+        claims: impl IntoIterator<Item = (&'a str, &'a HostPattern, T)>,
     ) -> Self {
         let mut table = Self::empty(cluster_domain);
-        let has_valid_name = |named: &Named<'a, T>| host::is_label(named.service) && host::is_label(named.namespace);
-        for Named { namespace, service, owner } in services.into_iter().filter(has_valid_name) {
+        let has_valid_name = |(namespace, name, _): &(&str, &str, T)| host::is_label(name) && host::is_label(namespace);
+        for (namespace, service, owner) in services.into_iter().filter(has_valid_name) {
             table.services.entry(service_key(service, namespace).into()).or_insert(owner);
         }
-        for Claimed { namespace, host, owner } in claims {
+        for (namespace, host, owner) in claims {
             let is_allowed = match covered(host, cluster_domain) {
                 Covered::Free | Covered::OfNamespaceIfAny(_) | Covered::Address => true,
                 Covered::OfNamespace(only) => only == namespace,

@@ -24,7 +24,6 @@ pub type Labels = BTreeMap<String, String>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
-/// Requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: String,
@@ -54,10 +53,7 @@ pub fn have_all(labels: &Labels, selector: &Labels) -> bool {
 }
 
 impl Selector {
-    /// Parses the text form.
-    ///
-    /// # Errors
-    /// Names the unexpected text and the expected one.
+    /// Parses the text form. An error names the unexpected text and the expected one.
     pub fn parse(text: &str) -> Result<Self, String> {
         parser::parse(text).map(Self)
     }
@@ -124,10 +120,8 @@ impl LabelSelector {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
-    /// Converts to a selector that can be matched.
-    ///
-    /// # Errors
-    /// Fails for an unknown operator, or for values that its operator does not permit.
+    /// Converts to a selector that can be matched. Fails for an unknown operator, or for values that its operator does
+    /// not permit.
     pub fn selector(&self) -> Result<Selector, String> {
         let requirement = |key: &String, test| Requirement { key: key.clone(), test };
         let labels =
@@ -136,10 +130,8 @@ impl LabelSelector {
         labels.chain(expressions).collect::<Result<_, _>>().map(Selector)
     }
 
-    /// Formats the text that the metrics APIs accept, sorted by key; empty without requirements.
-    ///
-    /// # Errors
-    /// Fails for an unknown operator, or for values that its operator does not permit.
+    /// Formats the text that the metrics APIs accept, sorted by key; empty without requirements. Fails for an unknown
+    /// operator, or for values that its operator does not permit.
     pub fn text(&self) -> Result<String, String> {
         let mut parts: Vec<(&str, String)> =
             self.match_labels.iter().map(|(key, value)| (key.as_str(), format!("{key}={value}"))).collect();
@@ -203,19 +195,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_structured_form_selects_the_same_objects_as_its_text() {
-        for (operator, values) in [("In", &["a", "b"][..]), ("NotIn", &["a"]), ("Exists", &[]), ("DoesNotExist", &[])] {
+    fn the_structured_form_has_the_text_of_a_metric_selector_and_selects_the_same_objects() {
+        let empty = "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty (tier)";
+        let given = "values: Invalid value: [\"a\"]: values set must be empty for exists and does not exist";
+        for (operator, values, text) in [
+            ("In", &["b", "a"][..], Ok("app=web,tier in (a,b)")),
+            ("NotIn", &["a"], Ok("app=web,tier notin (a)")),
+            ("Exists", &[], Ok("app=web,tier")),
+            ("DoesNotExist", &[], Ok("app=web,!tier")),
+            ("Near", &["a"], Err("\"Near\" is not a valid label selector operator")),
+            ("In", &[], Err(empty)),
+            ("Exists", &["a"], Err(given)),
+        ] {
             let match_expressions = vec![expression(operator, values)];
             let selector = LabelSelector { match_labels: labels("app=web"), match_expressions };
-            let by_text = Selector::parse(&selector.text().expect("valid")).expect("readable");
-            let by_structure = selector.selector().expect("valid");
+            assert_eq!(selector.text(), text.map(str::to_owned).map_err(str::to_owned), "{operator}");
+            assert_eq!(selector.selector().is_ok(), text.is_ok(), "{operator}");
+            let (Ok(by_structure), Ok(text)) = (selector.selector(), text) else { continue };
+            let by_text = Selector::parse(text).expect("readable");
             for object in ["app=web", "app=web,tier=a", "app=web,tier=c", "app=db,tier=a", ""] {
                 let object = labels(object);
                 assert_eq!(by_structure.matches(&object), by_text.matches(&object), "{selector} {object:?}");
             }
         }
-        assert!(expression("Near", &[]).test().is_err() && expression("In", &[]).test().is_err());
-        assert!(LabelSelector::default().is_empty() && !have_all(&labels("a=b"), &labels("a=c")));
+        let none = LabelSelector::default();
+        assert!(none.is_empty() && none.text() == Ok(String::new()) && !have_all(&labels("a=b"), &labels("a=c")));
     }
 
     fn expression(operator: &str, values: &[&str]) -> Expression {
@@ -289,32 +293,6 @@ mod tests {
                 selector.matches(&labels("a=b,c=d"));
             }
         }
-    }
-
-    #[test]
-    fn a_metric_selector_becomes_text_and_names_a_bad_operator() {
-        for (operator, values, text) in [
-            ("In", &["b", "a"][..], Ok("queue=jobs,tier in (a,b)")),
-            ("NotIn", &["a"], Ok("queue=jobs,tier notin (a)")),
-            ("Exists", &[], Ok("queue=jobs,tier")),
-            ("DoesNotExist", &[], Ok("queue=jobs,!tier")),
-            ("Near", &["a"], Err("\"Near\" is not a valid label selector operator")),
-            (
-                "In",
-                &[],
-                Err("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty (tier)"),
-            ),
-            (
-                "Exists",
-                &["a"],
-                Err("values: Invalid value: [\"a\"]: values set must be empty for exists and does not exist"),
-            ),
-        ] {
-            let match_expressions = vec![expression(operator, values)];
-            let selector = LabelSelector { match_labels: labels("queue=jobs"), match_expressions };
-            assert_eq!(selector.text(), text.map(str::to_owned).map_err(str::to_owned), "{operator}");
-        }
-        assert_eq!(LabelSelector::default().text(), Ok(String::new()));
     }
 
     #[test]

@@ -9,10 +9,7 @@ use super::{Requirement, Test};
 
 const SIGNS: [&str; 9] = ["!=", "==", "!", "=", ">", "<", "(", ")", ","];
 
-/// Parses a whole selector.
-///
-/// # Errors
-/// Texts are those of Kubernetes.
+/// Parses a whole selector. Error texts are those of Kubernetes.
 pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     let mut parser = Parser { rest: text };
     let mut requirements = Vec::new();

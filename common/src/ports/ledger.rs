@@ -230,16 +230,9 @@ mod tests {
         for (entry, line) in rows {
             assert_eq!((entry.to_string(), Entry::parse(line)), (line.to_owned(), Some(entry)));
         }
-        for line in [
-            "",
-            "held",
-            "held hello 0b7d 80",
-            "open a/b u 80",
-            "open:1795 a/b u 80",
-            "released a/b u 80",
-            "held a/b u 0",
-            "held a/b u 80 c d",
-        ] {
+        let wrong = "|held|held hello 0b7d 80|open a/b u 80|open:1795 a/b u 80|released a/b u 80|held a/b u 0|\
+            held a/b u 80 c d";
+        for line in wrong.split('|') {
             assert_eq!(Entry::parse(line), None, "{line:?}");
         }
     }

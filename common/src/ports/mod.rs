@@ -2,13 +2,24 @@
 //!
 //! Each port of each workload has its own TCP port number on every activator. This module holds the parts on which both
 //! planes must agree: the record of all owners ([`ledger`]), the numbers on which an activator listens ([`listeners`]),
-//! and the response to a probe of a number ([`answer`]). The autoscaler allocates and releases numbers.
+//! and the response to a probe of a number ([`Listening`]). The autoscaler allocates and releases numbers.
 //!
 //! The ledger is the only authority. Port numbers in an object's status are for people and tools to read. A tenant that
 //! edits a status, or restores an old one from a backup, redirects no requests.
 
-pub mod answer;
 pub mod ledger;
 pub mod listeners;
 
 pub use ledger::{Block, Entry, Ledger, NumberState, PortId};
+
+/// Report of an activator about a port number on which it listens ([`crate::bound_ports`]). A number that it has
+/// released is not held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// Random identifier of the responding process, valid until it ends.
+    pub instance: String,
+    /// Uid of the ZeroScaler that owns this number.
+    pub uid: String,
+    /// Set if the responding process regards the number as held by the workload.
+    pub is_held: bool,
+}

@@ -56,10 +56,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     if read.is_zero() { Err(wrong()) } else { Ok(read) }
 }
 
-/// Pauses or resumes workloads.
-///
-/// # Errors
-/// Fails if a workload is unknown, may not be edited, or does not keep the written value.
+/// Pauses or resumes workloads. Fails if a workload is unknown, may not be edited, or does not keep the written value.
 pub async fn pause(place: &ClusterArgs, args: &PauseArgs, paused: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
     for key in keys(&args.names, &cluster.namespace)? {
@@ -83,11 +80,9 @@ pub async fn pause(place: &ClusterArgs, args: &PauseArgs, paused: bool, out: &mu
     Ok(())
 }
 
-/// Requests a wake or a sleep and prints the result of each workload.
-///
-/// # Errors
-/// Fails if a workload is unknown, may not be edited, does not keep the written value, or stays in its state. The error
-/// names all of them, after all workloads have been requested.
+/// Requests a wake or a sleep and prints the result of each workload. Fails if a workload is unknown, may not be
+/// edited, does not keep the written value, or stays in its state. The error names all of them, after all workloads
+/// have been requested.
 pub async fn request(
     place: &ClusterArgs,
     args: &RequestArgs,
@@ -192,10 +187,8 @@ fn described_result(object: &ZeroScaler, is_awake: bool) -> &'static str {
     }
 }
 
-/// Returns the result of a request from the object's status, or `None` if there is no report yet.
-///
-/// # Errors
-/// Fails with the reason if the request is not carried out.
+/// Returns the result of a request from the object's status, or `None` if there is no report yet. Fails with the reason
+/// if the request is not carried out.
 fn reported(object: &ZeroScaler, state: &str, at: &str) -> Result<Option<RequestResult>, String> {
     if let Some(newer) = object.spec.request.as_ref().filter(|request| request.at != at) {
         return Err(format!("a newer request, of {}, asks for {}", newer.at, newer.state));

@@ -54,10 +54,8 @@ pub struct Cluster {
 }
 
 impl ClusterArgs {
-    /// Builds the client from the kubeconfig. Sends no request.
-    ///
-    /// # Errors
-    /// Fails if the kubeconfig cannot be used; the error names it.
+    /// Builds the client from the kubeconfig. Sends no request. Fails if the kubeconfig cannot be used; the error names
+    /// it.
     pub async fn cluster(&self) -> anyhow::Result<Cluster> {
         let (mut config, dashboard) = self.config().await?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
@@ -109,29 +107,21 @@ impl Cluster {
         }
     }
 
-    /// Lists the ZeroScalers of a namespace, or of the cluster if it is `None`.
-    ///
-    /// # Errors
-    /// Returns the API server's error with advice.
+    /// Lists the ZeroScalers of a namespace, or of the cluster if it is `None`. Fails with the API server's error
+    /// and advice.
     pub async fn list(&self, namespace: Option<&str>) -> anyhow::Result<Vec<ZeroScaler>> {
         let listed = self.api::<ZeroScaler>(namespace).list(&ListParams::default()).await;
         listed.map(|list| list.items).map_err(|error| api_error(error, "ZeroScalers cannot be listed"))
     }
 
-    /// Reads one ZeroScaler.
-    ///
-    /// # Errors
-    /// Fails if it does not exist, or with the API server's error and advice.
+    /// Reads one ZeroScaler. Fails if it does not exist, or with the API server's error and advice.
     pub async fn get(&self, key: &RevisionKey) -> anyhow::Result<ZeroScaler> {
         let found = self.api(Some(key.namespace())).get(key.name()).await;
         found.map_err(|error| zeroscaler_error(error, key))
     }
 }
 
-/// Parses `NAME`, which is in the given namespace, or `NAMESPACE/NAME`.
-///
-/// # Errors
-/// Fails if the text has neither form.
+/// Parses `NAME`, which is in the given namespace, or `NAMESPACE/NAME`. Fails if the text has neither form.
 pub fn key(text: &str, namespace: &str) -> anyhow::Result<RevisionKey> {
     let (namespace, name) = text.split_once('/').unwrap_or((namespace, text));
     let good = common_api::validation::is_object_name;
@@ -139,10 +129,7 @@ pub fn key(text: &str, namespace: &str) -> anyhow::Result<RevisionKey> {
     Ok(RevisionKey::new(namespace, name))
 }
 
-/// Parses several names.
-///
-/// # Errors
-/// Fails if a text has neither form.
+/// Parses several names. Fails if a text has neither form.
 pub fn keys(texts: &[String], namespace: &str) -> anyhow::Result<Vec<RevisionKey>> {
     texts.iter().map(|text| key(text, namespace)).collect()
 }

@@ -37,10 +37,8 @@ pub struct Dashboard {
 }
 
 impl ClusterArgs {
-    /// Finds the dashboard. Sends requests only to forward a port.
-    ///
-    /// # Errors
-    /// Fails if no address can be used; the error says which one was tried and how to fix it.
+    /// Finds the dashboard. Sends requests only to forward a port. Fails if no address can be used; the error says
+    /// which one was tried and how to fix it.
     pub async fn dashboard(&self, cluster: &anyhow::Result<Cluster>) -> anyhow::Result<Dashboard> {
         let (address, forward) = match (&self.address, cluster) {
             (Some(address), _) => (address.clone(), None),
@@ -65,19 +63,15 @@ impl ClusterArgs {
 }
 
 impl Dashboard {
-    /// Lists the workloads of a namespace, or of all namespaces if it is `None`.
-    ///
-    /// # Errors
-    /// Fails if the dashboard cannot be reached.
+    /// Lists the workloads of a namespace, or of all namespaces if it is `None`. Fails if the dashboard cannot be
+    /// reached.
     pub async fn list(&self, namespace: Option<&str>) -> anyhow::Result<Listing> {
         let query = namespace.map(|namespace| format!("?namespace={namespace}")).unwrap_or_default();
         self.get(&format!("/api/v1/workloads{query}")).await
     }
 
-    /// Returns the full description of one workload.
-    ///
-    /// # Errors
-    /// Fails if the dashboard cannot be reached or does not know the workload.
+    /// Returns the full description of one workload. Fails if the dashboard cannot be reached or does not know the
+    /// workload.
     pub async fn detail(&self, key: &RevisionKey) -> anyhow::Result<Detail> {
         self.get(&format!("/api/v1/workloads/{key}")).await
     }

@@ -7,20 +7,15 @@ use clap_mangen::Man;
 use std::io::Write;
 use std::path::Path;
 
-/// Writes the completions of a shell.
-///
-/// # Errors
-/// Fails if `out` cannot be written to.
+/// Writes the completions of a shell. Fails if `out` cannot be written to.
 pub fn completions(shell: Shell, out: &mut impl Write) -> std::io::Result<()> {
     let mut text = Vec::new(); // The generator panics if a write fails.
     clap_complete::generate(shell, &mut definition(), NAME, &mut text);
     out.write_all(&text)
 }
 
-/// Writes the manual page of a command, or of the program if it is `None`. With a folder, writes all pages there.
-///
-/// # Errors
-/// Fails if the command does not exist or a page cannot be written.
+/// Writes the manual page of a command, or of the program if it is `None`. With a folder, writes all pages there. Fails
+/// if the command does not exist or a page cannot be written.
 pub fn man(command: Option<&str>, out_dir: Option<&Path>, out: &mut impl Write) -> anyhow::Result<()> {
     // The pages replace `help COMMAND`.
     let mut all = definition().name(NAME).disable_help_subcommand(true);

@@ -42,10 +42,8 @@ struct ForwardTarget {
 }
 
 impl Forward {
-    /// Finds a pod and starts to forward.
-    ///
-    /// # Errors
-    /// Fails if no pod is ready or its port cannot be forwarded; the error says how to fix it.
+    /// Finds a pod and starts to forward. Fails if no pod is ready or its port cannot be forwarded; the error says how
+    /// to fix it.
     pub async fn begin(client: &Client, namespace: &str) -> anyhow::Result<Self> {
         let (pods, failure) = (Api::namespaced(client.clone(), namespace), watch::Sender::new(None));
         let target = Arc::new(ForwardTarget { pods, namespace: namespace.to_owned(), failure });
@@ -90,7 +88,8 @@ impl ForwardTarget {
         })
     }
 
-    /// Opens a connection to a ready pod. If that fails, looks for a ready pod once more, because the first may be gone.
+    /// Opens a connection to a ready pod. If that fails, looks for a ready pod once more, because the first may be
+    /// gone.
     async fn open(&self) -> anyhow::Result<(String, Portforwarder)> {
         let pod = self.find().await?;
         if let Ok(forwarded) = self.pods.portforward(&pod, &[PORT]).await {

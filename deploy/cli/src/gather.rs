@@ -42,10 +42,7 @@ impl Sources {
     }
 
     /// Lists the workloads of a namespace, or of all namespaces if it is `None`, sorted by name. `warn` receives a
-    /// message for each source that failed.
-    ///
-    /// # Errors
-    /// Fails if both sources fail.
+    /// message for each source that failed. Fails if both sources fail.
     pub async fn list(&self, namespace: Option<&str>, warn: &mut impl FnMut(String)) -> anyhow::Result<Listing> {
         let objects = async { self.cluster()?.list(namespace).await }.await;
         let live = async { self.dashboard()?.list(namespace).await }.await;
@@ -76,8 +73,6 @@ impl Sources {
     }
 
     /// Returns only the named workloads. After the first call, a missing workload is a warning instead of an error.
-    ///
-    /// # Errors
     /// Fails if both sources fail, or if a workload is missing on the first call.
     pub async fn list_named(
         &self,

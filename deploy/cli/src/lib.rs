@@ -46,10 +46,7 @@ use arguments::{Arguments, Command};
 use common_api::zeroscaler::request;
 use std::io::Write;
 
-/// Runs the command of the arguments and writes its output to `out`.
-///
-/// # Errors
-/// Fails if the command fails or `out` is closed.
+/// Runs the command of the arguments and writes its output to `out`. Fails if the command fails or `out` is closed.
 pub async fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<()> {
     let place = &arguments.place;
     match arguments.command {
@@ -63,7 +60,7 @@ pub async fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<(
         Command::Check(args) => check::run(place, &args, out).await,
         Command::Ui(args) => ui::run(place, &args, out).await,
         Command::Release(args) => release::run(place, &args, out).await,
-        Command::Import { files } => import::files::run(&files, out),
+        Command::Import { files } => import::run(&files, out),
         Command::Completions { shell } => Ok(documents::completions(shell, out)?),
         Command::Man { command, out_dir } => documents::man(command.as_deref(), out_dir.as_deref(), out),
     }

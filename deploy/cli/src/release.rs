@@ -18,10 +18,8 @@ pub struct ReleaseArgs {
     pub all: bool,
 }
 
-/// Releases the ZeroScalers and prints each step.
-///
-/// # Errors
-/// Fails if the arguments select nothing, or if a ZeroScaler could not be released.
+/// Releases the ZeroScalers and prints each step. Fails if the arguments select nothing, or if a ZeroScaler could not
+/// be released.
 pub async fn run(place: &ClusterArgs, args: &ReleaseArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.names.is_empty() && !args.all && place.namespace.is_none() {
         bail!("nothing is selected: give NAME, --namespace NAMESPACE for all of a namespace, or --all");

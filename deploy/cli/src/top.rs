@@ -42,10 +42,7 @@ pub enum Sort {
     Name,
 }
 
-/// Shows the workloads until Ctrl-C.
-///
-/// # Errors
-/// Fails if no source can be reached at the start, or if `out` is closed.
+/// Shows the workloads until Ctrl-C. Fails if no source can be reached at the start, or if `out` is closed.
 pub async fn run(place: &ClusterArgs, args: &TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let namespace = sources.namespace(place);

@@ -17,10 +17,7 @@ pub struct UiArgs {
     pub no_open: bool,
 }
 
-/// Serves the dashboard's address until Ctrl-C.
-///
-/// # Errors
-/// Fails if the dashboard cannot be reached.
+/// Serves the dashboard's address until Ctrl-C. Fails if the dashboard cannot be reached.
 pub async fn run(place: &ClusterArgs, args: &UiArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await;
     let dashboard = place.dashboard(&cluster).await?;

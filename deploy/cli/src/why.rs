@@ -18,10 +18,7 @@ pub struct WhyArgs {
     pub output: Option<String>,
 }
 
-/// Explains one workload.
-///
-/// # Errors
-/// Fails if the dashboard cannot be reached or does not know the workload.
+/// Explains one workload. Fails if the dashboard cannot be reached or does not know the workload.
 pub async fn run(place: &ClusterArgs, args: &WhyArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let key = key(&args.name, &sources.namespace(place))?;

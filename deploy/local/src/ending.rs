@@ -12,12 +12,10 @@ use tokio_util::sync::CancellationToken;
 /// the folder and exits with code 1.
 ///
 /// A closed terminal often sends SIGHUP twice, once from the kernel and once from the shell, so a second SIGHUP has no
-/// effect. SIGHUP stays ignored if it was ignored at the start, as by `nohup`.
-///
-/// # Errors
-/// Fails if the handlers cannot be installed.
+/// effect. SIGHUP stays ignored if it was ignored at the start, as by `nohup`. Fails if the handlers cannot be
+/// installed.
 pub fn token() -> io::Result<CancellationToken> {
-    let token = shutdown::signal_token_with(|| {
+    let token = shutdown::signal_token(|| {
         node::kill_all();
         up::remove_folders();
     })?;

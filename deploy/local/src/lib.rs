@@ -8,9 +8,8 @@ mod merge;
 pub mod node;
 mod pool;
 mod private_file;
-mod range;
 mod retry;
 pub mod up;
 pub mod usage;
 
-pub use range::Range;
+pub use pool::Range;

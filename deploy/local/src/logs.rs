@@ -39,10 +39,7 @@ pub(crate) struct LogQuery {
     pub(crate) limit_bytes: Option<usize>,
 }
 
-/// Opens a log.
-///
-/// # Errors
-/// Fails if the file cannot be read.
+/// Opens a log. Fails if the file cannot be read.
 pub(crate) fn open(path: PathBuf, query: &LogQuery) -> io::Result<BoxStream<'static, Bytes>> {
     // Keep one file open: it stays readable after a new run starts or the pod is removed.
     let file = File::open(&path)?;
@@ -136,10 +133,8 @@ impl PodLogs {
         Some(folder.join(format!("{number}.log")))
     }
 
-    /// Creates the file for a run of a container. A run that did not start is retried with the same number.
-    ///
-    /// # Errors
-    /// Fails if the folder cannot be written to or the disk is full.
+    /// Creates the file for a run of a container. A run that did not start is retried with the same number. Fails if
+    /// the folder cannot be written to or the disk is full.
     pub(crate) fn create(&self, container: &str, run: i32) -> io::Result<File> {
         let folder = self.folder.join(container);
         std::fs::create_dir_all(&folder)?;

@@ -38,10 +38,8 @@ impl Attempts {
 }
 
 /// Calls `attempt` until it succeeds or is rejected. `operation` is its name in the log, such as `the creation of
-/// accounts`. A failed attempt may have been carried out in part, so it must be safe to repeat.
-///
-/// # Errors
-/// Returns the rejection, or another error that is not about the connection.
+/// accounts`. A failed attempt may have been carried out in part, so it must be safe to repeat. Returns the rejection,
+/// or another error that is not about the connection.
 pub(crate) async fn until_answered<T, F>(operation: &str, mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,

@@ -7,7 +7,6 @@
 //! metrics there.
 
 use jiff::Timestamp;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -67,11 +66,5 @@ impl UsageTable {
     /// Registers the function that measures.
     pub(crate) fn measure_by(&self, measure: impl Fn() -> Vec<ContainerUsage> + Send + Sync + 'static) {
         let _ = self.0.set(Box::new(measure)); // There is only one node.
-    }
-}
-
-impl fmt::Debug for UsageTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UsageTable")
     }
 }

@@ -3,12 +3,7 @@
 
 use crate::role::http1_backend::head_length;
 use anyhow::{Context, ensure};
-use bytes::Bytes;
 use futures::future::try_join_all;
-use http::Request;
-use http_body_util::{BodyExt, Empty};
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -110,26 +105,6 @@ pub(crate) async fn answers(connections: Vec<Connection>) -> anyhow::Result<(Vec
         arrivals.push(first);
     }
     Ok((connections, arrivals))
-}
-
-/// Sends `n` concurrent requests, each on its own connection. Returns the arrival times of the responses' first bytes.
-pub(crate) async fn burst(address: SocketAddr, host: &str, n: usize) -> anyhow::Result<Vec<Instant>> {
-    let one = async || {
-        let mut connection = Connection::open(address).await?;
-        connection.send(host).await?;
-        connection.answer().await
-    };
-    try_join_all((0..n).map(|_| one())).await
-}
-
-/// Returns the body of the response to `GET` of `path` over HTTP/2.
-pub(crate) async fn get_http2(address: SocketAddr, path: &str) -> anyhow::Result<String> {
-    let stream = TokioIo::new(TcpStream::connect(address).await?);
-    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
-    tokio::spawn(connection); // The task ends with its sender.
-    let request = Request::get(format!("http://{address}{path}")).body(Empty::<Bytes>::new())?;
-    let body = sender.send_request(request).await?.into_body().collect().await?;
-    Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use common::backend::{Backend, Protocol};
 use common::names;
 use common_api::ZeroScaler;
 use futures::StreamExt;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use local::api::ApiServer;
@@ -19,8 +18,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
@@ -74,8 +72,7 @@ impl TestActivator {
         let IpAddr::V4(ip) = settings.ip() else { anyhow::bail!("the activator needs an IPv4 address") };
         let [_, second, third, _] = ip.octets();
         let (server, client) = e2e::bare::start(&format!("127.{}.{third}.0/24", second + 64)).await?;
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        e2e::bare::create(&client, None, namespace).await?;
+        e2e::bare::create_namespace(&client, NAMESPACE).await?;
         e2e::bare::define_resources(&client).await?;
         create(&client).await?;
         let files = tempfile::tempdir()?;
@@ -113,13 +110,8 @@ impl TestActivator {
         let backend = Backend { protocol, max_held: HELD_MAX, ..Backend::plain(name) };
         let port_protocol = if protocol == Protocol::H2c { "h2c" } else { "http1" };
         let port = json!({"name": protocol.port_name(), "port": 80, "protocol": port_protocol});
-        let status = json!({"status": {
-            "service": name, "backend": backend, "ports": [port],
-        }});
-        let scaler = json!({
-            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
-            "spec": {"target": {"name": name}},
-        });
+        let status = json!({"status": {"service": name, "backend": backend, "ports": [port]}});
+        let scaler = e2e::bare::zeroscaler(name, json!({"target": {"name": name}}));
         let uid = e2e::bare::create(&self.client, Some(NAMESPACE), scaler).await?.metadata.uid;
         let api: Api<ZeroScaler> = Api::namespaced(self.client.clone(), NAMESPACE);
         api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
@@ -145,26 +137,9 @@ impl TestActivator {
         protocol: Protocol,
         addresses: &[SocketAddr],
     ) -> anyhow::Result<()> {
-        let port = addresses.first().map_or(80, SocketAddr::port);
-        let endpoints: Vec<_> = addresses.iter().map(|a| json!({"addresses": [a.ip().to_string()]})).collect();
         let uid = self.scalers.lock().expect("no panic").get(name).cloned();
-        let slice = json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {
-                "name": names::private_service(name),
-                "labels": labels(name),
-                "ownerReferences": [{
-                    "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": name, "uid": uid,
-                    "controller": true,
-                }],
-            },
-            "ports": [{"name": protocol.port_name(), "port": port}],
-            "endpoints": endpoints,
-        });
-        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let parameters = PatchParams::apply("bench").force();
-        api.patch(&names::private_service(name), &parameters, &Patch::Apply(&slice)).await?;
-        Ok(())
+        e2e::bare::apply(&self.client, NAMESPACE, e2e::bare::pod_slice(name, uid, protocol.port_name(), addresses))
+            .await
     }
 
     /// Creates a revision with one pod, and waits until it responds over HTTP/1.1.
@@ -221,17 +196,10 @@ pub(crate) fn host(name: &str) -> String {
     format!("{name}.{NAMESPACE}")
 }
 
-fn labels(name: &str) -> serde_json::Value {
-    json!({names::SIDE: names::SERVICE_TYPE_PRIVATE, names::WORKLOAD: name})
-}
-
 /// Sends a `GET` request. Returns the whole response, head and body.
 pub(crate) async fn get(address: SocketAddr, host: &str, path: &str) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    e2e::load::raw_exchange(address, &request).await
 }
 
 /// Returns the status of the response to `GET /`.

@@ -12,7 +12,7 @@
 //! The planes are the binaries of the same profile, started as in a cluster. The images use `dist`; `release` builds
 //! faster, but its programs are a tenth slower. The activator's API server lives in this process and is idle while load
 //! runs. The autoscaler's API server and pods are separate processes, since they work at the same time ([`fleet`]).
-//! Peers are Debian packages ([`tools`]), and minimal programs of our own ([`role`]).
+//! Peers are Debian packages ([`process::Tool`]), and minimal programs of our own ([`role`]).
 //!
 //! A measurement is one file with its [`report::Row`]s and one function ([`report::Measurement`]).
 
@@ -29,10 +29,11 @@ mod report;
 mod role;
 mod settings;
 mod stalls;
-mod stand;
-mod tools;
 
 use clap::{Parser, Subcommand};
+use common::backend::Protocol;
+use process::Process;
+use proxy::Target;
 use report::{Measurement, PlaneRows, Report};
 use settings::{Settings, Sizes};
 use std::path::PathBuf;
@@ -73,9 +74,6 @@ struct Selection {
     quick: bool,
     #[command(flatten)]
     sizes: Sizes,
-    /// Lists the rows without measuring.
-    #[arg(long)]
-    list: bool,
 }
 
 #[derive(clap::Args)]
@@ -85,9 +83,6 @@ struct ReportArguments {
     /// Only rows without figures of this commit.
     #[arg(long)]
     missing: bool,
-    /// Only writes the pages, without measuring.
-    #[arg(long)]
-    render: bool,
     /// Folder of the short page and its plots.
     #[arg(long, value_name = "FOLDER", default_value = "deploy/docs")]
     to: PathBuf,
@@ -103,8 +98,8 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Role(role) => role.run(),
         Command::Stand { h2c } => run(stand(h2c)),
-        Command::Activator(selection) => run(measure(&[ACTIVATOR], &selection, &mut None)),
-        Command::Autoscaler(selection) => run(measure(&[AUTOSCALER], &selection, &mut None)),
+        Command::Activator(selection) => run(measure(&[ACTIVATOR], &selection, None)),
+        Command::Autoscaler(selection) => run(measure(&[AUTOSCALER], &selection, None)),
         Command::Report(arguments) => run(write_report(&arguments)),
     }
 }
@@ -113,48 +108,56 @@ fn run(running: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> 
     tokio::runtime::Runtime::new()?.block_on(interruptible(running))
 }
 
-/// Starts the processes for profilers.
+/// Starts the activator and its peers before one backend, for `perf`, for `valgrind --tool=callgrind`, or for another
+/// kind of load. Prints the address and process id of each, and waits until it is ended. With `h2c`, both sides of each
+/// use HTTP/2, otherwise HTTP/1.1.
 async fn stand(h2c: bool) -> anyhow::Result<()> {
-    process::build(&["activator"])?;
-    stand::run(&Settings::new(true, &Sizes::default()), h2c).await
+    e2e::process::build(&["activator"])?;
+    let settings = Settings::new(true, &Sizes::default());
+    let (role, protocol) = if h2c { ("http2-backend", Protocol::H2c) } else { ("http1-backend", Protocol::Http1) };
+    let (_backend, backend) = Process::server(&[role])?;
+    let targets = [
+        Target::direct(backend),
+        Target::haproxy(protocol, backend).await?,
+        Target::activator(&settings, protocol, backend).await?,
+        Target::bare(protocol, backend).await?,
+    ];
+    println!("host {}", Target::host());
+    for target in &targets {
+        let process = target.process().map_or_else(String::new, |process| format!(" process {}", process.id()));
+        println!("{} {}{process}", target.name, target.address);
+    }
+    std::future::pending().await
 }
 
 /// Measures the selected rows of both planes, and writes the pages of all stored figures.
 async fn write_report(arguments: &ReportArguments) -> anyhow::Result<()> {
     let planes = [ACTIVATOR, AUTOSCALER];
-    let mut report = Some(Report::open(arguments.missing)?);
-    if !arguments.render {
-        measure(&planes, &arguments.selection, &mut report).await?;
-    }
-    match report {
-        Some(report) if !arguments.selection.list => report.write(&arguments.to, &arguments.whole, &planes),
-        _ => Ok(()),
-    }
+    let mut report = Report::open(arguments.missing)?;
+    measure(&planes, &arguments.selection, Some(&mut report)).await?;
+    report.write(&arguments.to, &arguments.whole, &planes)
 }
 
 /// Measures the selected rows. `report` stores the figures after each measurement.
-async fn measure(planes: &[PlaneRows], selection: &Selection, report: &mut Option<Report>) -> anyhow::Result<()> {
-    let wanted = |plane: &str, measurement: &Measurement| {
-        let is_named = |row: &report::Row| selection.rows.iter().any(|name| row.name.starts_with(name.as_str()));
-        let is_known = report.as_ref().is_some_and(|report| report.skips(plane, measurement));
-        !is_known && (selection.rows.is_empty() || measurement.rows.iter().any(is_named))
-    };
+async fn measure(planes: &[PlaneRows], selection: &Selection, mut report: Option<&mut Report>) -> anyhow::Result<()> {
     let all = planes.iter().flat_map(|(plane, all)| all.iter().map(move |measurement| (*plane, measurement)));
-    let chosen: Vec<_> = all.filter(|(plane, measurement)| wanted(plane, measurement)).collect();
-    if selection.list {
-        chosen.iter().flat_map(|(_, m)| m.rows).for_each(|row| println!("{:24} {}", row.name, row.what));
-        return Ok(());
+    let is_named = |row: &report::Row| selection.rows.iter().any(|name| row.name.starts_with(name.as_str()));
+    let is_selected = |measurement: &Measurement| selection.rows.is_empty() || measurement.rows.iter().any(is_named);
+    let mut chosen: Vec<_> = all.clone().filter(|(_, measurement)| is_selected(measurement)).collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = all.flat_map(|(_, measurement)| measurement.rows).map(|row| row.name).collect();
+        anyhow::bail!("there is no row of this name; all rows: {}", names.join(", "));
     }
-    anyhow::ensure!(!chosen.is_empty(), "there is no row of this name; --list shows all names");
+    chosen.retain(|(plane, measurement)| report.as_ref().is_none_or(|report| !report.skips(plane, measurement)));
     let settings = Settings::new(selection.quick, &selection.sizes);
     // Rows of the autoscaler need both planes.
     let both = chosen.iter().any(|(plane, _)| *plane == AUTOSCALER.0);
-    process::build(if both { &["activator", "autoscaler"] } else { &["activator"] })?;
+    e2e::process::build(if both { &["activator", "autoscaler"] } else { &["activator"] })?;
     report::print_title(&settings);
     for (plane, measurement) in chosen {
         let figures = (measurement.run)(&settings).await?;
-        report::print(measurement, &figures);
-        if let Some(report) = report {
+        report::print(measurement, &figures)?;
+        if let Some(report) = &mut report {
             report.add(plane, measurement, &settings, figures)?;
         }
     }

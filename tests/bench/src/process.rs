@@ -2,13 +2,15 @@
 //!
 //! Each process is started through [`crate::role::Role::Exec`]. Therefore the kernel ends it when this process
 //! ends, for whatever reason.
+//!
+//! Peers and load generators are programs of Debian packages ([`Tool`]).
 
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -61,7 +63,7 @@ impl Process {
             ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or(level.to_owned())),
         ];
         let env: Vec<_> = usual.into_iter().chain(more).collect();
-        Self::start(program(plane)?, [] as [&str; 0], &env)
+        Self::start(e2e::process::program(plane)?, [] as [&str; 0], &env)
     }
 
     /// Starts like `Self::role`, for a role that continues to print. Returns the lines after the first one.
@@ -116,19 +118,9 @@ impl Process {
 
     /// Returns the resident memory in bytes, without children.
     pub(crate) fn resident(&self) -> anyhow::Result<u64> {
-        self.smaps_bytes("Rss:")
-    }
-
-    /// Returns the anonymous part of the resident memory in bytes.
-    pub(crate) fn anonymous(&self) -> anyhow::Result<u64> {
-        self.smaps_bytes("Anonymous:")
-    }
-
-    fn smaps_bytes(&self, field: &str) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/smaps_rollup", self.child.id());
         let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-        let line =
-            text.lines().find_map(|line| line.strip_prefix(field)).with_context(|| format!("{path}: {field}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).with_context(|| path.clone())?;
         Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
     }
 
@@ -172,25 +164,24 @@ fn cpu_of(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Builds the planes in this program's profile if cargo started it, so that the figures belong to the current source.
-pub(crate) fn build(planes: &[&str]) -> anyhow::Result<()> {
-    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
-    let own = std::env::current_exe()?;
-    // Cargo names the folder of a profile after it, except for `dev`.
-    let folder = own.parent().and_then(Path::file_name).context("a folder")?;
-    let profile = if folder == "debug" { "dev".as_ref() } else { folder };
-    let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--profile"]).arg(profile);
-    for plane in planes {
-        command.args(["-p", plane, "--bin", plane]);
-    }
-    ensure!(command.status()?.success(), "the planes do not build");
-    Ok(())
+/// A program, and the package that contains it.
+#[derive(Clone, Copy)]
+pub(crate) struct Tool {
+    program: &'static str,
+    package: &'static str,
 }
 
-/// Returns the path of a plane's program in cargo's target directory.
-pub(crate) fn program(plane: &str) -> anyhow::Result<PathBuf> {
-    let path = std::env::current_exe()?.parent().map(|folder| folder.join(plane)).context("a folder")?;
-    ensure!(Path::is_file(&path), "{} is missing: build {plane} in the same profile", path.display());
-    Ok(path)
+pub(crate) const HAPROXY: Tool = Tool { program: "haproxy", package: "haproxy" };
+pub(crate) const NGINX: Tool = Tool { program: "nginx", package: "nginx-light" };
+pub(crate) const WRK: Tool = Tool { program: "wrk", package: "wrk" };
+pub(crate) const H2LOAD: Tool = Tool { program: "h2load", package: "nghttp2-client" };
+
+impl Tool {
+    /// Returns the path of the program, if it is installed.
+    pub(crate) fn path(self) -> anyhow::Result<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+        let found = folders.map(|folder| folder.join(self.program)).find(|candidate| candidate.is_file());
+        found.with_context(|| format!("{} is missing: apt-get install {}", self.program, self.package))
+    }
 }

@@ -4,9 +4,8 @@
 //! requests.
 
 use crate::cluster::{self, TestActivator, until};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::settings::Settings;
-use crate::tools;
 use common::backend::Protocol;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use tempfile::TempDir;
@@ -59,30 +58,26 @@ impl Target {
 
     /// Starts HAProxy.
     pub(crate) async fn haproxy(protocol: Protocol, backend: SocketAddr) -> anyhow::Result<Self> {
-        let address = free_address()?;
         let proto = if protocol == Protocol::H2c { "proto h2" } else { "" };
+        Self::haproxy_with("http", proto, backend).await
+    }
+
+    /// Starts HAProxy in TCP mode. By default, it copies bytes instead of letting the kernel move them.
+    pub(crate) async fn haproxy_tcp(backend: SocketAddr) -> anyhow::Result<Self> {
+        Self::haproxy_with("tcp", "", backend).await
+    }
+
+    /// Starts HAProxy in this mode, with the option `proto` on both sides.
+    async fn haproxy_with(mode: &str, proto: &str, backend: SocketAddr) -> anyhow::Result<Self> {
+        let address = free_address()?;
         let text = format!(
             "global\n nbthread {THREADS}\n maxconn 6000\n\
-             defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
+             defaults\n mode {mode}\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
              listen all\n bind {address} {proto}\n server backend {backend} {proto}\n"
         );
         let (files, path) = config_file("haproxy.cfg", &text)?;
-        let process = Process::start(tools::HAPROXY.path()?, ["-db", "-f", &path], &[])?;
+        let process = Process::start(process::HAPROXY.path()?, ["-db", "-f", &path], &[])?;
         Self::once_listening("haproxy", address, process, Some(files)).await
-    }
-
-    /// Starts HAProxy in TCP mode. It copies bytes, or with `splices` lets the kernel move them.
-    pub(crate) async fn haproxy_tcp(splices: bool, backend: SocketAddr) -> anyhow::Result<Self> {
-        let address = free_address()?;
-        let (name, option) = if splices { ("haproxy, spliced", "option splice-auto") } else { ("haproxy", "") };
-        let text = format!(
-            "global\n nbthread {THREADS}\n maxconn 2000\n\
-             defaults\n mode tcp\n {option}\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
-             listen all\n bind {address}\n server backend {backend}\n"
-        );
-        let (files, path) = config_file("haproxy.cfg", &text)?;
-        let process = Process::start(tools::HAPROXY.path()?, ["-db", "-f", &path], &[])?;
-        Self::once_listening(name, address, process, Some(files)).await
     }
 
     /// Starts an activator that listens on a port that belongs to one workload.
@@ -105,7 +100,7 @@ impl Target {
         let (files, path) = config_file("nginx.conf", &text)?;
         let prefix = files.path().display().to_string();
         let args = ["-p", &prefix, "-c", &path, "-g", "daemon off;"];
-        let process = Process::start(tools::NGINX.path()?, args, &[])?;
+        let process = Process::start(process::NGINX.path()?, args, &[])?;
         Self::once_listening("nginx", address, process, Some(files)).await
     }
 

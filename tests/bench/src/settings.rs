@@ -19,12 +19,6 @@ pub(crate) struct Settings {
 /// Sizes from the command line.
 #[derive(Default, clap::Args)]
 pub(crate) struct Sizes {
-    /// Number of repetitions.
-    #[arg(long, value_name = "N")]
-    repetitions: Option<usize>,
-    /// Length of runs under a steady load; default 60, or 10 with --quick.
-    #[arg(long, value_name = "SECONDS")]
-    steady: Option<u64>,
     /// Revisions of a large autoscaler; default 10 000, or 1 000 with --quick.
     #[arg(long, value_name = "N")]
     revisions: Option<usize>,
@@ -39,12 +33,12 @@ const BUSY_MAX: usize = 2_000;
 impl Settings {
     /// Returns the settings from `sizes`, with the defaults of a whole run or a quick one.
     pub(crate) fn new(quick: bool, sizes: &Sizes) -> Self {
-        let (usual, seconds, long, many) = if quick { (3, 1, 10, 1_000) } else { (7, 2, 60, 10_000) };
+        let (repetitions, seconds, long, many) = if quick { (3, 1, 10, 1_000) } else { (7, 2, 60, 10_000) };
         let revisions = sizes.revisions.unwrap_or(many).max(1);
         Self {
-            repetitions: sizes.repetitions.unwrap_or(usual).max(1),
+            repetitions,
             span: Duration::from_secs(seconds),
-            steady: Duration::from_secs(sizes.steady.unwrap_or(long).max(1)),
+            steady: Duration::from_secs(long),
             revisions,
             busy: sizes.busy.unwrap_or((revisions / 5).min(BUSY_MAX)).max(1),
         }

@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Debug};
 
+use common::time::Timestamp;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -17,47 +18,34 @@ const ABSOLUTE: f64 = 1e-9;
 /// Difference between a case and our code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// A value differs.
-    Differs {
-        /// Place in the case, like `steps[3].desired_pod_count`.
-        at: String,
-        /// Value in the vector.
-        wanted: String,
-        /// Value of our code.
-        got: String,
-    },
+    /// A value differs: its place in the case, like `steps[3].desired_pod_count`, and both values.
+    Differs(String),
     /// The case could not be read or run.
     Broken(String),
 }
 
 impl Mismatch {
     /// Creates the mismatch of a value at `at`.
-    pub fn differs(at: impl Into<String>, wanted: impl Debug, got: impl Debug) -> Self {
-        Self::Differs { at: at.into(), wanted: format!("{wanted:?}"), got: format!("{got:?}") }
+    pub fn differs(at: &str, wanted: impl Debug, got: impl Debug) -> Self {
+        Self::Differs(format!("{at}: wanted {wanted:?}, got {got:?}"))
     }
 }
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Differs { at, wanted, got } => write!(f, "{at}: wanted {wanted}, got {got}"),
+            Self::Differs(what) => f.write_str(what),
             Self::Broken(why) => write!(f, "cannot run: {why}"),
         }
     }
 }
 
-/// Parses a case into the struct of its kind.
-///
-/// # Errors
-/// [`Mismatch::Broken`] names the field that is missing, unknown or of another type.
+/// Parses a case into the struct of its kind. A failure names the field that is missing, unknown or of another type.
 pub fn parse<T: DeserializeOwned>(case: &Value) -> Result<T, Mismatch> {
     T::deserialize(case).map_err(|e| Mismatch::Broken(e.to_string()))
 }
 
 /// Checks equality of anything but floating-point values.
-///
-/// # Errors
-/// [`Mismatch::Differs`] at `at`.
 pub fn equal<W: Debug + PartialEq<G> + ?Sized, G: Debug + ?Sized>(
     at: &str,
     wanted: &W,
@@ -67,23 +55,13 @@ pub fn equal<W: Debug + PartialEq<G> + ?Sized, G: Debug + ?Sized>(
 }
 
 /// Checks equality of floating-point values, within the tolerances above.
-///
-/// # Errors
-/// [`Mismatch::Differs`] at `at`.
 pub fn close(at: &str, wanted: f64, got: f64) -> Result<(), Mismatch> {
-    if is_close(wanted, got) { Ok(()) } else { Err(Mismatch::differs(at, wanted, got)) }
-}
-
-/// Returns true if two floating-point values count as equal.
-fn is_close(wanted: f64, got: f64) -> bool {
-    wanted == got || (wanted - got).abs() <= (RELATIVE * wanted.abs()).max(ABSOLUTE)
+    let is_close = wanted == got || (wanted - got).abs() <= (RELATIVE * wanted.abs()).max(ABSOLUTE);
+    if is_close { Ok(()) } else { Err(Mismatch::differs(at, wanted, got)) }
 }
 
 /// Compares whole trees. Floating-point numbers in `got` are compared with tolerance, everything else exactly. Absent
-/// and null are equal, and so are null and an empty list.
-///
-/// # Errors
-/// The first [`Mismatch::Differs`], with its place below `at`.
+/// and null are equal, and so are null and an empty list. Fails with the first difference, in its place below `at`.
 pub fn tree(at: &str, wanted: &Value, got: &Value) -> Result<(), Mismatch> {
     match (wanted, got) {
         (Value::Object(w), Value::Object(g)) => {
@@ -96,24 +74,25 @@ pub fn tree(at: &str, wanted: &Value, got: &Value) -> Result<(), Mismatch> {
             w.iter().zip(g).enumerate().try_for_each(|(i, (w, g))| tree(&format!("{at}[{i}]"), w, g))
         }
         (Value::Null, Value::Array(list)) | (Value::Array(list), Value::Null) if list.is_empty() => Ok(()),
-        (Value::Number(w), Value::Number(g)) if g.is_f64() => {
-            close(at, w.as_f64().unwrap_or(f64::NAN), g.as_f64().unwrap_or(f64::NAN))
-        }
-        (Value::Number(w), Value::Number(g)) if w.is_f64() => {
-            // An integer of our code and `3.0` are the same number.
+        // An integer of our code and `3.0` are the same number.
+        (Value::Number(w), Value::Number(g)) if g.is_f64() || w.is_f64() => {
             close(at, w.as_f64().unwrap_or(f64::NAN), g.as_f64().unwrap_or(f64::NAN))
         }
         _ => equal(at, wanted, got),
     }
 }
 
-/// Parses Unix nanoseconds written as a string, for `#[serde(deserialize_with = "nanos")]`.
-///
-/// # Errors
-/// Names the text that is not such a number.
-pub fn nanos<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    text.parse().map_err(|e| Error::custom(format!("{text:?} is not a number of nanoseconds: {e}")))
+/// Unix nanoseconds, written as a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time(pub Timestamp);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let nanos =
+            text.parse::<i64>().map_err(|e| Error::custom(format!("{text:?} is not a number of nanoseconds: {e}")))?;
+        Ok(Self(Timestamp::from_nanos(nanos)))
+    }
 }
 
 #[cfg(test)]
@@ -133,7 +112,7 @@ mod tests {
             (f64::INFINITY, f64::INFINITY, true),
             (f64::NAN, f64::NAN, false),
         ] {
-            assert_eq!(is_close(wanted, got), same, "{wanted} and {got}");
+            assert_eq!(close("", wanted, got).is_ok(), same, "{wanted} and {got}");
         }
     }
 

@@ -2,12 +2,12 @@
 //! differences.
 //!
 //! A vector file contains one JSON object per line. Its `kind` selects the check, and fields named `want…` contain the
-//! expected results. [`kinds`] has one small file per kind: it parses the case into a typed struct, calls the core, and
+//! expected results. A function in [`kinds`] parses the cases of a kind into a typed struct, calls the core, and
 //! compares. A case passes if every expected value is reproduced; [`compare`] has the tolerances.
 //!
 //! # Adding a kind
 //!
-//! Add one file in `kinds/`, one line in [`kinds::KINDS`], and one small hand-written case `tests/data/KIND.json`.
+//! Add one function in `kinds/`, one line in [`kinds::KINDS`], and one small hand-written case `tests/data/KIND.json`.
 //! `tests/perturbation.rs` then proves that the case passes, and that it fails as soon as any expected value is
 //! changed. So a check that compares nothing is detected.
 //!

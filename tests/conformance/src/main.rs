@@ -1,4 +1,4 @@
-//! `conformance [--kind NAME]... [--id PREFIX] [--api URL --token TOKEN] FILE...`
+//! `conformance [--kind NAME]... [--api URL --token TOKEN] FILE...`
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use conformance::run::{Options, run};
-use conformance::suite::Target;
 
 /// Runs vector files through our code. Prints each mismatch, and the score as the last line.
 #[derive(Parser)]
@@ -15,9 +14,6 @@ struct Arguments {
     /// Run only this kind; may be repeated. Without it every kind in the files must be known.
     #[arg(long = "kind", value_name = "NAME")]
     kinds: Vec<String>,
-    /// Run only cases whose id begins with this prefix (`setup/` always runs).
-    #[arg(long, value_name = "PREFIX")]
-    id: Option<String>,
     /// Send API scenarios to this server instead of an embedded one.
     #[arg(long, value_name = "URL", requires = "token")]
     api: Option<String>,
@@ -31,11 +27,7 @@ struct Arguments {
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
-    let target = match (arguments.api, arguments.token) {
-        (Some(url), Some(token)) => Target::Running { url, token },
-        _ => Target::Embedded,
-    };
-    let options = Options { kinds: arguments.kinds, id: arguments.id, target };
+    let options = Options { kinds: arguments.kinds, target: arguments.api.zip(arguments.token) };
     let score = run(&options, &arguments.files, &mut io::stdout().lock())?;
     Ok(if score.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

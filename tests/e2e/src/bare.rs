@@ -1,15 +1,18 @@
 //! A bare API server for tests that simulate all other components, and the objects with which such tests begin.
 
 use anyhow::{Context, bail};
+use common::backend::Backend;
 use common::names;
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use common_api::ZeroScaler;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DynamicObject, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, ResourceExt};
 use local::api::{ApiOptions, ApiServer};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -139,30 +142,51 @@ pub fn api_of(client: &Client, namespace: Option<&str>, object: &DynamicObject) 
     })
 }
 
+/// Creates or replaces an object of any kind in a namespace.
+pub async fn apply(client: &Client, namespace: &str, object: Value) -> anyhow::Result<()> {
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let params = PatchParams::apply("test").force();
+    api_of(client, Some(namespace), &object)?.patch(&object.name_any(), &params, &Patch::Apply(&object)).await?;
+    Ok(())
+}
+
+/// Creates, in the namespace `ns`, a ZeroScaler with the status that an autoscaler writes for this backend.
+pub async fn create_backend(client: &Client, name: &str, backend: Backend, wake: Value) -> anyhow::Result<()> {
+    create(client, Some("ns"), zeroscaler(name, json!({"target": {"name": name}, "wake": wake}))).await?;
+    let ports = json!([{"name": backend.protocol.port_name(), "port": 80, "protocol": backend.protocol}]);
+    let status = json!({"status": {"service": name, "backend": backend, "ports": ports}});
+    let scalers: Api<ZeroScaler> = Api::namespaced(client.clone(), "ns");
+    scalers.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    Ok(())
+}
+
+/// Sets the pods of such a ZeroScaler, which share a port of this name.
+pub async fn set_pods(client: &Client, name: &str, port_name: &str, pods: &[SocketAddr]) -> anyhow::Result<()> {
+    let scaler = Api::<ZeroScaler>::namespaced(client.clone(), "ns").get(name).await?;
+    apply(client, "ns", pod_slice(name, scaler.metadata.uid, port_name, pods)).await
+}
+
+/// Returns the slice of the pods of a ZeroScaler with this uid, which share a port of this name.
+pub fn pod_slice(name: &str, uid: Option<String>, port_name: &str, pods: &[SocketAddr]) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {
+            "name": names::private_service(name),
+            "labels": {names::SIDE: names::SERVICE_TYPE_PRIVATE, names::WORKLOAD: name},
+            "ownerReferences": [{
+                "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": name,
+                "uid": uid, "controller": true,
+            }],
+        },
+        "ports": [{"name": port_name, "port": pods.first().map_or(80, SocketAddr::port)}],
+        "endpoints": pods.iter().map(|pod| json!({"addresses": [pod.ip()]})).collect::<Vec<_>>(),
+    })
+}
+
 /// Encodes a frame of the stat stream with one entry; without a stat it attests that its sender is connected.
 pub fn frame(namespace: &str, name: &str, stat: Option<Stat>) -> bytes::Bytes {
     let message = WireStatMessage { namespace: namespace.into(), name: name.into(), stat, ..Default::default() };
     common::wire::encode(&WireStatMessages { messages: vec![message] }).into()
-}
-
-/// Returns the Deployment `hello`, whose pods no node runs.
-pub fn deployment(replicas: i32) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hello"},
-        "spec": {
-            "replicas": replicas, "selector": {"matchLabels": {"app": "hello"}},
-            "template": {
-                "metadata": {"labels": {"app": "hello"}},
-                "spec": {"containers": [{"name": "c", "image": "hello", "ports": [{"containerPort": 8080}]}]},
-            },
-        },
-    })
-}
-
-/// Returns a ZeroScaler for the Deployment `hello` with this `scale`; it creates its Service.
-pub fn scaler(scale: Value) -> Value {
-    let target = json!({"kind": "Deployment", "name": "hello"});
-    zeroscaler("hello", json!({"target": target, "services": [{"name": "hello", "create": true}], "scale": scale}))
 }
 
 /// Returns a ZeroScaler with this spec.

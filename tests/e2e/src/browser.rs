@@ -9,6 +9,7 @@
 use anyhow::{Context, bail, ensure};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use futures::stream::SplitSink;
 use futures::{SinkExt, StreamExt};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
@@ -20,10 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 /// Longest wait for a response of the browser, or for a state of a page.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,21 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Flags that disable network requests of the browser itself and the need for a window, a sandbox or a sound card.
-const FLAGS: [&str; 13] = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-extensions",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--metrics-recording-only",
-    "--mute-audio",
-    "--no-first-run",
-    "--remote-debugging-port=0",
-];
+const FLAGS: &str = "\
+    --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking \
+    --disable-component-update --disable-extensions --disable-sync --hide-scrollbars --metrics-recording-only \
+    --mute-audio --no-first-run --remote-debugging-port=0";
 
 /// Running browser; all its processes end when it is dropped.
 pub struct Browser {
@@ -62,7 +54,7 @@ pub struct Tab {
 
 /// Connection to the browser.
 struct Link {
-    calls: mpsc::UnboundedSender<Message>,
+    calls: tokio::sync::Mutex<SplitSink<WebSocketStream<MaybeTlsStream<TcpStream>>, Message>>,
     next: AtomicU64,
     received: Mutex<Received>,
 }
@@ -79,7 +71,7 @@ impl Browser {
     pub async fn start() -> anyhow::Result<Self> {
         let profile = tempfile::tempdir()?;
         let mut command = Command::new(program()?);
-        command.args(FLAGS).arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
+        command.args(FLAGS.split(' ')).arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
         let mut child = command.spawn().context("Chromium cannot be started")?;
         let mut lines = BufReader::new(child.stderr.take().context("its error output")?).lines();
@@ -95,16 +87,8 @@ impl Browser {
         // Keep reading: the browser would be killed by writing to a closed pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let (socket, _) = tokio_tungstenite::connect_async(&address).await.context("DevTools")?;
-        let (mut to, mut from) = socket.split();
-        let (calls, mut queued) = mpsc::unbounded_channel();
-        let link = Arc::new(Link { calls, next: AtomicU64::new(1), received: Mutex::default() });
-        tokio::spawn(async move {
-            while let Some(message) = queued.recv().await {
-                if to.send(message).await.is_err() {
-                    return;
-                }
-            }
-        });
+        let (calls, mut from) = socket.split();
+        let link = Arc::new(Link { calls: calls.into(), next: AtomicU64::new(1), received: Mutex::default() });
         let weak = Arc::downgrade(&link);
         tokio::spawn(async move {
             while let Some(Ok(message)) = from.next().await {
@@ -263,7 +247,7 @@ impl Link {
         if let Some(session) = session {
             call["sessionId"] = session.into();
         }
-        self.calls.send(Message::text(call.to_string())).context("the browser has ended")?;
+        self.calls.lock().await.send(Message::text(call.to_string())).await.context("the browser has ended")?;
         let answer = timeout(PATIENCE, answered).await.with_context(|| format!("{method} is not answered"))??;
         ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]);
         Ok(answer["result"].clone())

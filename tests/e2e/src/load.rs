@@ -4,7 +4,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use common_runtime::resolve::Resolve;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Client of one service.
 #[derive(Clone)]
 pub struct Load {
-    client: Client<HttpConnector, Empty<Bytes>>,
+    client: Client<HttpConnector, Full<Bytes>>,
     to: Destination,
     host: String,
     headers: HeaderMap,
@@ -75,22 +76,12 @@ pub struct LoadOutcome {
     pub ok: usize,
     /// Number of all other results, by status or error.
     pub failed: BTreeMap<String, usize>,
-    /// Latency of each successful request, unsorted.
-    pub latencies: Vec<Duration>,
-    /// Number of responses by pod.
-    pub pods: BTreeMap<String, usize>,
 }
 
 impl LoadOutcome {
     fn add(&mut self, answer: anyhow::Result<Answer>) {
         match answer {
-            Ok(answer) if answer.status == StatusCode::OK => {
-                self.ok += 1;
-                self.latencies.push(answer.took);
-                if let Some(pod) = answer.pod() {
-                    *self.pods.entry(pod.to_owned()).or_default() += 1;
-                }
-            }
+            Ok(answer) if answer.status == StatusCode::OK => self.ok += 1,
             Ok(answer) => {
                 *self.failed.entry(format!("{} {}", answer.status, answer.text().trim())).or_default() += 1;
             }
@@ -100,10 +91,6 @@ impl LoadOutcome {
 
     fn merge(&mut self, other: LoadOutcome) {
         self.ok += other.ok;
-        self.latencies.extend(other.latencies);
-        for (pod, count) in other.pods {
-            *self.pods.entry(pod).or_default() += count;
-        }
         for (error, count) in other.failed {
             *self.failed.entry(error).or_default() += count;
         }
@@ -119,19 +106,6 @@ impl LoadOutcome {
         anyhow::ensure!(self.failed.is_empty(), "{} answered, lost: {:#?}", self.ok, self.failed);
         Ok(())
     }
-
-    /// Returns the latency that `share` of the successful requests did not exceed.
-    pub fn quantile(&self, share: f64) -> Duration {
-        quantile(&self.latencies, share)
-    }
-}
-
-/// Returns the duration that `share` of `times` did not exceed; zero if there are none.
-pub fn quantile(times: &[Duration], share: f64) -> Duration {
-    let mut sorted = times.to_vec();
-    sorted.sort();
-    let index = (sorted.len() as f64 * share).ceil() as usize;
-    sorted.get(index.saturating_sub(1)).copied().unwrap_or_default()
 }
 
 /// Returns the metrics of a plane's admin port.
@@ -139,22 +113,37 @@ pub async fn metrics(admin: SocketAddr) -> anyhow::Result<String> {
     Ok(Load::new(admin, "metrics").get("/metrics").await?.text())
 }
 
+/// Sends a request as raw bytes, and returns everything that is received until the end of the connection. Fails without
+/// an end within a minute.
+pub async fn raw_exchange(at: SocketAddr, request: &str) -> anyhow::Result<String> {
+    let exchange = async {
+        let mut stream = TcpStream::connect(at).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    };
+    tokio::time::timeout(ANSWER_TIMEOUT, exchange).await.context("no end within a minute")?
+}
+
 /// Running clients.
 pub struct Clients {
-    running: JoinHandle<LoadOutcome>,
+    running: JoinSet<LoadOutcome>,
     stop: CancellationToken,
 }
 
 impl Clients {
     /// Stops the clients and returns their results.
-    pub async fn stop(self) -> anyhow::Result<LoadOutcome> {
+    pub async fn stop(self) -> LoadOutcome {
         self.stop.cancel();
-        Ok(self.running.await?)
+        let mut outcome = LoadOutcome::default();
+        self.running.join_all().await.into_iter().for_each(|part| outcome.merge(part));
+        outcome
     }
 
     /// Stops the clients and returns their results, which must all be successful.
     pub async fn end(self) -> anyhow::Result<LoadOutcome> {
-        let outcome = self.stop().await?;
+        let outcome = self.stop().await;
         outcome.none_lost()?;
         Ok(outcome)
     }
@@ -191,6 +180,11 @@ impl Load {
 
     /// Sends one GET. Fails without a response within a minute.
     pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
+        self.send(Method::GET, path, Bytes::new()).await
+    }
+
+    /// Sends one request. Fails without a response within a minute.
+    pub async fn send(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Answer> {
         let address = match &self.to {
             Destination::Address(address) => *address,
             Destination::Service(names) => {
@@ -199,10 +193,10 @@ impl Load {
             }
         };
         let mut request = Request::builder()
-            .method(Method::GET)
+            .method(method)
             .uri(format!("http://{address}{path}"))
             .header(header::HOST, &self.host)
-            .body(Empty::new())?;
+            .body(Full::new(body))?;
         request.headers_mut().extend(self.headers.clone());
         let started = Instant::now();
         let answered = async {
@@ -227,74 +221,53 @@ impl Load {
 
     /// Sends `count` GETs at once.
     pub async fn burst(&self, count: usize, path: &str) -> LoadOutcome {
-        let mut requests = JoinSet::new();
-        for _ in 0..count {
-            let (load, path) = (self.clone(), path.to_owned());
-            requests.spawn(async move { load.get(&path).await });
-        }
         let mut outcome = LoadOutcome::default();
-        for answer in requests.join_all().await {
-            outcome.add(answer);
-        }
+        let answers = futures::future::join_all((0..count).map(|_| self.get(path))).await;
+        answers.into_iter().for_each(|answer| outcome.add(answer));
         outcome
     }
 
-    /// Runs `workers` clients until `stop`. Each sends its next GET when its last one has a response.
-    pub async fn steady(&self, workers: usize, path: &str, stop: CancellationToken) -> LoadOutcome {
-        let mut running = JoinSet::new();
+    /// Starts `workers` clients. Each sends its next GET when its last one has a response.
+    pub fn start(&self, workers: usize, path: &'static str) -> Clients {
+        let mut clients = Clients { running: JoinSet::new(), stop: CancellationToken::new() };
         for _ in 0..workers {
-            let (load, path, stop) = (self.clone(), path.to_owned(), stop.clone());
-            running.spawn(async move {
+            let (load, stop) = (self.clone(), clients.stop.clone());
+            clients.running.spawn(async move {
                 let mut outcome = LoadOutcome::default();
                 while !stop.is_cancelled() {
-                    outcome.add(load.get(&path).await);
+                    outcome.add(load.get(path).await);
                 }
                 outcome
             });
         }
-        let mut outcome = LoadOutcome::default();
-        for part in running.join_all().await {
-            outcome.merge(part);
-        }
-        outcome
+        clients
     }
 
-    /// Starts [`Self::steady`].
-    pub fn start(&self, workers: usize, path: &'static str) -> Clients {
-        let (load, stop) = (self.clone(), CancellationToken::new());
-        let until = stop.clone();
-        Clients { running: tokio::spawn(async move { load.steady(workers, path, until).await }), stop }
-    }
-
-    /// Starts [`Self::open`].
+    /// Starts to send GETs at `rate` per second, evenly spaced and independent of responses. Sends none while `most`
+    /// are in flight: if the machine cannot keep up, waiting times would grow without bound.
     pub fn start_open(&self, rate: f64, most: usize, path: &'static str) -> Clients {
-        let (load, stop) = (self.clone(), CancellationToken::new());
-        let until = stop.clone();
-        Clients { running: tokio::spawn(async move { load.open(rate, most, path, until).await }), stop }
-    }
-
-    /// Sends GETs at `rate` per second until `stop`, evenly spaced and independent of responses. Sends none while
-    /// `most` are in flight: if the machine cannot keep up, waiting times would grow without bound.
-    pub async fn open(&self, rate: f64, most: usize, path: &str, stop: CancellationToken) -> LoadOutcome {
-        let outcome = Arc::new(Mutex::new(LoadOutcome::default()));
-        let mut requests = JoinSet::new();
-        let mut ticks = tokio::time::interval(Duration::from_secs_f64(1.0 / rate));
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => break,
-                _ = ticks.tick() => {}
+        let mut clients = Clients { running: JoinSet::new(), stop: CancellationToken::new() };
+        let (load, stop) = (self.clone(), clients.stop.clone());
+        clients.running.spawn(async move {
+            let (mut outcome, mut requests) = (LoadOutcome::default(), JoinSet::new());
+            let mut ticks = tokio::time::interval(Duration::from_secs_f64(1.0 / rate));
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    Some(answer) = requests.join_next() => {
+                        outcome.add(answer.unwrap_or_else(|error| Err(error.into())));
+                    }
+                    _ = ticks.tick() => {
+                        if requests.len() < most {
+                            let load = load.clone();
+                            requests.spawn(async move { load.get(path).await });
+                        }
+                    }
+                }
             }
-            while requests.try_join_next().is_some() {}
-            if requests.len() >= most {
-                continue;
-            }
-            let (load, path, outcome) = (self.clone(), path.to_owned(), outcome.clone());
-            requests.spawn(async move {
-                let answer = load.get(&path).await;
-                outcome.lock().await.add(answer);
-            });
-        }
-        requests.join_all().await;
-        Arc::into_inner(outcome).map(Mutex::into_inner).unwrap_or_default()
+            requests.join_all().await.into_iter().for_each(|answer| outcome.add(answer));
+            outcome
+        });
+        clients
     }
 }

@@ -6,16 +6,12 @@
 use crate::accounts;
 use crate::bare::{self, create};
 use crate::load::{self, Load};
-use crate::space::{Namespaced, until};
+use crate::space::until;
 use common::backend::{Backend, Protocol};
 use common::names;
-use common_api::ZeroScaler;
 use common_runtime::environment::Mode;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Endpoints;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::Client;
 use local::api::ApiServer;
 use local::up::ranges::Ranges;
 use serde_json::{Value, json};
@@ -32,8 +28,6 @@ const NAMESPACE: &str = "ns";
 const POD_PORT: u16 = 8080;
 /// Upstream's port for metrics.
 const METRICS_PORT: u16 = 9090;
-/// Field manager of the test's writes.
-const FIELD_MANAGER: &str = "test";
 
 /// Everything except the activators and the pods.
 pub struct MultiActivatorCluster {
@@ -67,7 +61,9 @@ impl MultiActivatorCluster {
         bare::create_namespace(&cluster.client, NAMESPACE).await?;
         let file = match mode {
             Mode::Standalone => {
-                cluster.standalone().await?;
+                bare::define_resources(&cluster.client).await?;
+                let backend = Backend { container_concurrency: 1, ..Backend::plain(NAME) };
+                bare::create_backend(&cluster.client, NAME, backend, json!({})).await?;
                 cluster.server.kubeconfig()
             }
             Mode::Knative => {
@@ -143,7 +139,7 @@ impl MultiActivatorCluster {
                     "endpoints": activators.iter().map(endpoint).collect::<Vec<_>>(),
                     "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT}],
                 });
-                self.apply::<EndpointSlice>(bare::SYSTEM, slice).await
+                bare::apply(&self.client, bare::SYSTEM, slice).await
             }
             Mode::Knative => {
                 let addresses = |is_ready: bool| {
@@ -155,63 +151,33 @@ impl MultiActivatorCluster {
                     "subsets": [{"addresses": addresses(true), "notReadyAddresses": addresses(false),
                         "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT}]}],
                 });
-                self.apply::<Endpoints>(bare::SYSTEM, endpoints).await?;
+                bare::apply(&self.client, bare::SYSTEM, endpoints).await?;
                 let public = json!({
                     "apiVersion": "v1", "kind": "Endpoints",
                     "metadata": {"name": NAME, "labels": bare::knative_labels(NAME, names::SERVICE_TYPE_PUBLIC)},
                     "subsets": [{"addresses": addresses(true),
                         "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT}]}],
                 });
-                self.apply::<Endpoints>(NAMESPACE, public).await
+                bare::apply(&self.client, NAMESPACE, public).await
             }
         }
     }
 
     /// Sets the workload's pods.
     pub async fn set_pods(&self, pods: &[SocketAddr]) -> anyhow::Result<()> {
-        let name = names::private_service(NAME);
-        let ips = pods.iter().map(|pod| pod.ip().to_string());
         match self.mode {
-            Mode::Standalone => {
-                let scaler = Api::<ZeroScaler>::namespaced(self.client.clone(), NAMESPACE).get(NAME).await?;
-                let slice = json!({
-                    "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-                    "metadata": {
-                        "name": name,
-                        "labels": {names::SIDE: names::SERVICE_TYPE_PRIVATE, names::WORKLOAD: NAME},
-                        "ownerReferences": [{
-                            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": NAME,
-                            "uid": scaler.metadata.uid, "controller": true,
-                        }],
-                    },
-                    "ports": [{"name": "http", "port": POD_PORT}],
-                    "endpoints": ips.map(|ip| json!({"addresses": [ip]})).collect::<Vec<_>>(),
-                });
-                self.apply::<EndpointSlice>(NAMESPACE, slice).await
-            }
+            Mode::Standalone => bare::set_pods(&self.client, NAME, Protocol::Http1.port_name(), pods).await,
             Mode::Knative => {
                 let endpoints = json!({
                     "apiVersion": "v1", "kind": "Endpoints",
-                    "metadata": {"name": name, "labels": bare::knative_labels(NAME, names::SERVICE_TYPE_PRIVATE)},
-                    "subsets": [{"addresses": ips.map(|ip| json!({"ip": ip})).collect::<Vec<_>>(),
+                    "metadata": {"name": names::private_service(NAME),
+                        "labels": bare::knative_labels(NAME, names::SERVICE_TYPE_PRIVATE)},
+                    "subsets": [{"addresses": pods.iter().map(|pod| json!({"ip": pod.ip()})).collect::<Vec<_>>(),
                         "ports": [{"name": "http", "port": POD_PORT}]}],
                 });
-                self.apply::<Endpoints>(NAMESPACE, endpoints).await
+                bare::apply(&self.client, NAMESPACE, endpoints).await
             }
         }
-    }
-
-    /// Creates a ZeroScaler with a status as the autoscaler writes it.
-    async fn standalone(&self) -> anyhow::Result<()> {
-        bare::define_resources(&self.client).await?;
-        let scaler = bare::zeroscaler(NAME, json!({"target": {"name": NAME}}));
-        create(&self.client, Some(NAMESPACE), scaler).await?;
-        let backend = Backend { container_concurrency: 1, ..Backend::plain(NAME) };
-        let port = json!({"name": Protocol::Http1.port_name(), "port": 80, "protocol": "http1"});
-        let status = json!({"status": {"service": NAME, "backend": backend, "ports": [port]}});
-        let api: Api<ZeroScaler> = Api::namespaced(self.client.clone(), NAMESPACE);
-        api.patch_status(NAME, &PatchParams::default(), &Patch::Merge(&status)).await?;
-        Ok(())
     }
 
     /// Creates a Revision as Knative's controllers write it, and the account of their activators.
@@ -229,13 +195,6 @@ impl MultiActivatorCluster {
     async fn own_kubeconfig(&self) -> anyhow::Result<String> {
         let token = accounts::token(&self.client, (bare::SYSTEM, "activator"), &[], None).await?;
         accounts::with_token(&self.server.kubeconfig(), &token)
-    }
-
-    async fn apply<K: Namespaced>(&self, namespace: &str, object: Value) -> anyhow::Result<()> {
-        let name = serde_json::from_value::<DynamicObject>(object.clone())?.name_any();
-        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
-        api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&object)).await?;
-        Ok(())
     }
 }
 

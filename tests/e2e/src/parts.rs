@@ -58,8 +58,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Starts the API server and the node. `settings` are the autoscaler's.
-    pub async fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+    /// Starts the API server and the node. The grace period before scaling to zero is 6 s.
+    pub async fn start() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         let file = kubeconfig.to_str().context("UTF-8")?;
@@ -72,8 +72,8 @@ impl Parts {
         let line = api.line().await?;
         anyhow::ensure!(line.starts_with("ready api=http://127.0.0.1:"), "{line}");
         let client = client(&kubeconfig).await?;
-        let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        system::create(&client, Some(settings.collect()), &Namespaces::default()).await?;
+        let settings = [("scale-to-zero-grace-period".to_owned(), "6s".to_owned())].into();
+        system::create(&client, Some(settings), &Namespaces::default()).await?;
         let node = ["node", "--kubeconfig", file, "--pod-cidr", &pods, "--service-cidr", &services];
         let node = Process::start("local", &node, &[])?;
         Ok(Self { client, api, node, activator, autoscaler, kubeconfig, ranges, _folder: folder })
@@ -127,7 +127,7 @@ impl Parts {
     }
 
     /// Kills a plane by SIGKILL, and marks its endpoint as not ready.
-    pub async fn kill(&self, plane: Plane, process: Process) -> anyhow::Result<()> {
+    pub async fn kill(&self, plane: Plane, mut process: Process) -> anyhow::Result<()> {
         process.kill().await?;
         self.publish(plane, false).await
     }

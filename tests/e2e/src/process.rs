@@ -1,8 +1,8 @@
 //! The workspace's binaries as processes.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -82,18 +82,13 @@ impl Process {
     }
 
     /// Sends SIGTERM, and waits up to a minute until the process has ended.
-    pub async fn terminate(mut self) -> anyhow::Result<ExitStatus> {
+    pub async fn terminate(self) -> anyhow::Result<ExitStatus> {
         self.signal(Signal::TERM)?;
-        tokio::time::timeout(PATIENCE, self.child.wait()).await.context("SIGTERM did not end it")?.map_err(Into::into)
+        self.ended().await
     }
 
     /// Kills the process with SIGKILL.
-    pub async fn kill(mut self) -> anyhow::Result<()> {
-        self.kill_now().await
-    }
-
-    /// Does the same and leaves the value, so that another process can replace it.
-    pub async fn kill_now(&mut self) -> anyhow::Result<()> {
+    pub async fn kill(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::KILL)?;
         self.child.wait().await?;
         Ok(())
@@ -125,14 +120,37 @@ fn command(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Resul
 /// Returns the path of a binary of the workspace.
 pub fn find(binary: &str) -> anyhow::Result<PathBuf> {
     let tests = std::env::current_exe()?;
-    let built = tests.parent().and_then(std::path::Path::parent).context("tests lie in a folder of a folder")?;
+    let built = tests.parent().and_then(Path::parent).context("tests lie in a folder of a folder")?;
     let path = built.join(binary);
     let release = if built.ends_with("release") { " --release" } else { "" };
-    anyhow::ensure!(
+    ensure!(
         path.is_file(),
         "{} is missing. Tests of the whole workspace build it; for these alone run first: \
          cargo build{release} -p local -p activator -p autoscaler -p hpa",
         path.display()
     );
+    Ok(path)
+}
+
+/// Builds planes in this program's profile if cargo started it, so that the figures belong to the current source.
+pub fn build(planes: &[&str]) -> anyhow::Result<()> {
+    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
+    let own = std::env::current_exe()?;
+    // Cargo names the folder of a profile after it, except for `dev`.
+    let folder = own.parent().and_then(Path::file_name).context("a folder")?;
+    let profile = if folder == "debug" { "dev".as_ref() } else { folder };
+    let mut command = std::process::Command::new(cargo);
+    command.args(["build", "--quiet", "--profile"]).arg(profile);
+    for plane in planes {
+        command.args(["-p", plane, "--bin", plane]);
+    }
+    ensure!(command.status()?.success(), "the planes do not build");
+    Ok(())
+}
+
+/// Returns the path of a plane's program in cargo's target directory.
+pub fn program(plane: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe()?.parent().map(|folder| folder.join(plane)).context("a folder")?;
+    ensure!(Path::is_file(&path), "{} is missing: build {plane} in the same profile", path.display());
     Ok(path)
 }

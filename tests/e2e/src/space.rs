@@ -1,9 +1,9 @@
 //! Namespace of one test, and the operations of tests in it.
 
+use crate::stalls::Stalls;
 use crate::workload::Workload;
 use anyhow::Context;
 use common_api::ZeroScaler;
-use faults::stalls::Stalls;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -74,12 +74,8 @@ impl Space {
         self.delete_all(|_| true).await
     }
 
-    /// Does the same for all namespaces of earlier tests, but not for this one.
-    pub async fn delete_leftovers(&self) -> anyhow::Result<()> {
-        self.delete_all(|name| name != self.namespace).await
-    }
-
-    async fn delete_all(&self, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+    /// Does the same for the wanted namespaces of tests.
+    pub(crate) async fn delete_all(&self, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let of_tests = ListParams::default().labels(TEST_LABEL);
         self.until(ASLEEP, "the end of namespaces", async || {
@@ -167,6 +163,12 @@ impl Space {
     pub async fn until_gone(&self, name: &str) -> anyhow::Result<()> {
         self.until(SOON, "the ZeroScaler to go", async || Ok(self.api::<ZeroScaler>().get_opt(name).await?.is_none()))
             .await
+    }
+
+    /// Deletes the ZeroScaler `name`, and waits until it is gone.
+    pub async fn delete_scaler(&self, name: &str) -> anyhow::Result<()> {
+        self.api::<ZeroScaler>().delete(name, &DeleteParams::default()).await?;
+        self.until_gone(name).await
     }
 
     /// Returns the replicas of the Deployment `name`.

@@ -3,6 +3,7 @@
 //!
 //! To the plane this looks like a slow network: the write has not arrived yet, or its response has not.
 
+use crate::CountGuard;
 use anyhow::Context;
 use bytes::Bytes;
 use http::request::Parts;
@@ -134,7 +135,7 @@ impl TapState {
         let (mut head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let held = self.held(&head, &body);
-        let _pending = held.as_ref().map(|_| Pending::begin(&self.pending));
+        let _pending = held.as_ref().map(|_| CountGuard::begin(&self.pending));
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
         head.uri = format!("{}{path}", self.server).parse::<Uri>()?;
         let send = self.client.request(Request::from_parts(head, Full::new(body)));
@@ -150,22 +151,6 @@ impl TapState {
                 response
             }
         })
-    }
-}
-
-/// Held write.
-struct Pending<'a>(&'a AtomicUsize);
-
-impl<'a> Pending<'a> {
-    fn begin(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count)
-    }
-}
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -1,12 +1,11 @@
 //! One cluster, one namespace, one test.
 
 use crate::load::Load;
-use crate::space::Space;
-use crate::space::client;
 pub use crate::space::{ASLEEP, SOON, comparable, is_ready, program};
+use crate::space::{Space, client};
+use crate::stalls::Stalls;
 use anyhow::Context;
 use common_api::ZeroScaler;
-use faults::stalls::Stalls;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -68,7 +67,7 @@ impl TestEnv {
         };
         let space = Space { stalls, ..space };
         if is_external {
-            space.delete_leftovers().await?;
+            space.delete_all(|name| name != space.namespace).await?;
         }
         Ok(Self { cluster, space, is_external, autoscalers })
     }
@@ -93,13 +92,8 @@ impl TestEnv {
         }
     }
 
-    /// Waits until the slices of a Service contain exactly this number of addresses.
-    pub async fn until_addresses(&self, service: &str, count: usize) -> anyhow::Result<()> {
-        self.until_addresses_match(service, |found| found == count).await.with_context(|| format!("{count} are wanted"))
-    }
-
     /// Waits until the number of addresses in the slices of a Service is `wanted`.
-    pub async fn until_addresses_match(&self, service: &str, wanted: impl Fn(usize) -> bool) -> anyhow::Result<()> {
+    pub async fn until_addresses(&self, service: &str, wanted: impl Fn(usize) -> bool) -> anyhow::Result<()> {
         let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
         self.until(SOON, &format!("the addresses of {service}"), async || {
             let slices = self.api::<EndpointSlice>().list(&of_service).await?;

@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
 
 /// Deployment of the sample program, with its Service and ZeroScaler.
 #[derive(Clone, Debug)]
@@ -114,5 +117,49 @@ impl Workload {
             "metadata": {"name": self.name},
             "spec": spec,
         })
+    }
+}
+
+/// Variable with the path of a file whose existence lets a pod of the tests' program start.
+const GATE_FILE: &str = "E2E_STARTS_WITH";
+/// Interval at which the file is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Controls when pods may start: while it is closed, they wait. A test decides, instead of a fixed time that a slow
+/// machine may exceed.
+pub struct Gate(TempDir);
+
+impl Gate {
+    /// Creates a closed gate.
+    pub fn new() -> std::io::Result<Self> {
+        tempfile::tempdir().map(Self)
+    }
+
+    /// Makes the workload's pods wait for the gate.
+    pub fn before(&self, workload: Workload) -> Workload {
+        workload.env(GATE_FILE, self.file().display())
+    }
+
+    /// Lets pods start.
+    pub fn open(&self) -> std::io::Result<()> {
+        std::fs::write(self.file(), "")
+    }
+
+    /// Holds back pods that start from now on. Fails if the gate is closed.
+    pub fn close(&self) -> std::io::Result<()> {
+        std::fs::remove_file(self.file())
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("open")
+    }
+}
+
+/// Waits in a pod until it may start.
+pub fn pass_gate() {
+    if let Some(file) = std::env::var_os(GATE_FILE).map(PathBuf::from) {
+        while !file.exists() {
+            std::thread::sleep(POLL_INTERVAL);
+        }
     }
 }

@@ -4,13 +4,13 @@
 //! Here one sleeping revision receives one request, and its pod appears at the other end of a [long
 //! cable](crate::wire).
 
-use crate::load::Clients;
-use crate::netns::{self, Namespace};
 use crate::pod::PodServer;
-use crate::rig::Rig;
+use crate::rig::{Rig, send};
 use crate::wire;
 use anyhow::ensure;
 use common::backend::{Probe, ProbeKind, Protocol};
+use e2e::Load;
+use e2e::netns::{self, Namespace};
 use http::Method;
 use std::fmt;
 use std::time::Duration;
@@ -53,10 +53,10 @@ async fn wake(plan: Plan) -> anyhow::Result<Figures> {
         backend.probe = plan.probe.clone();
     })
     .await?;
-    let clients = Clients::new(rig.activator.http1);
+    let clients = Load::new(rig.activator.http1, "app.ns");
     let held = tokio::spawn({
         let clients = clients.clone();
-        async move { clients.send(Method::GET, "").await }
+        async move { send(&clients, Method::GET, "").await }
     });
     rig.until("the request is held", |load| load.queued == 1).await?;
     let listed = Instant::now();
@@ -65,7 +65,7 @@ async fn wake(plan: Plan) -> anyhow::Result<Figures> {
     let sample = held.await?;
     let answered = listed.elapsed();
     ensure!(sample.is_good(), "the held request got {:?}", sample.status);
-    let sample = clients.send(Method::GET, "").await;
+    let sample = send(&clients, Method::GET, "").await;
     ensure!(sample.is_good(), "a request after it got {:?}", sample.status);
     Ok(Figures { plan, ready, answered, warm: sample.took })
 }

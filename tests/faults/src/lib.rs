@@ -1,25 +1,20 @@
-//! Faults around the activator: pods that vanish or are far away, and clients that time out or flood.
+//! Faults around the activator: pods that vanish or are far away, and clients that flood.
 //!
 //! | run | question |
 //! |---|---|
 //! | [`pod_failure`] | one of three pods fails under load: which requests fail, and how long do the others take? |
 //! | [`far`] | a pod is 200 ms away: does it wake, and how soon? |
-//! | [`client_timeouts`] | clients cancel nine in ten requests: does anything grow? |
 //! | [`flood`] | clients or pods make the activator hold as much as they can: does its memory stay within its limit? |
 //!
 //! [`front`] is an activator alone, for `tests/suites`.
 //!
-//! `cargo run --release -p faults -- pod-failure` (or `far`, `client-timeouts`, `flood`) prints figures. `tests/`
-//! contains short runs, and asserts what must hold on any machine.
+//! `cargo run --release -p faults -- pod-failure` (or `far`, `flood`) prints figures. `tests/` contains short runs, and
+//! asserts what must hold on any machine.
 
-pub mod client_timeouts;
 pub mod far;
 pub mod flood;
 pub mod front;
-pub mod load;
-pub mod netns;
 pub mod pod;
 pub mod pod_failure;
 pub mod rig;
-pub mod stalls;
 pub mod wire;

@@ -6,6 +6,7 @@
 
 use anyhow::Context;
 use bytes::Bytes;
+use e2e::CountGuard;
 use futures::StreamExt;
 use http::{Request, Response};
 use http_body::Frame;
@@ -105,25 +106,9 @@ async fn serve(listener: TcpListener, counts: Arc<Counts>) {
     }
 }
 
-/// Guard of a running POST.
-struct Running<'a>(&'a AtomicUsize);
-
-impl<'a> Running<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count)
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 async fn answer(request: Request<Incoming>, counts: &Counts) -> Response<UnsyncBoxBody<Bytes, hyper::Error>> {
     counts.requests.fetch_add(1, Ordering::SeqCst);
-    let _running = (request.method() == http::Method::POST).then(|| Running::new(&counts.posts_running));
+    let _running = (request.method() == http::Method::POST).then(|| CountGuard::begin(&counts.posts_running));
     let query = request.uri().query().unwrap_or_default().to_owned();
     let _ = request.into_body().collect().await;
     let number = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.parse::<u64>().ok());

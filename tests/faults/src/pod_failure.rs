@@ -8,16 +8,15 @@
 //! A request's time starts when the request was sent or the pod failed, whichever is later, and excludes the work of a
 //! response. Worst times of upstream in the same arrangement: 14.6 s with an unreachable pod, 29 s with a black hole.
 
-use crate::load::{Clients, Sample};
-use crate::netns::{self, Fault, Namespace};
 use crate::pod::PodServer;
-use crate::rig::Rig;
-use crate::stalls::Stalls;
+use crate::rig::{Rig, Sample, send};
 use anyhow::Context;
 use common::backend::Protocol;
+use e2e::Load;
+use e2e::netns::{self, Namespace, ip};
+use e2e::stalls::Stalls;
 use http::Method;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -28,6 +27,19 @@ const SPACING: Duration = Duration::from_millis(10);
 
 /// Duration of the load before the failure.
 const WARM_UP: Duration = Duration::from_secs(1);
+
+/// Fault of a pod or of its cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The activator's end is deleted, and the route with it: connects fail at once.
+    LinkGone,
+    /// The pod's end is down: packets leave the activator and reach no pod.
+    Unreachable,
+    /// The pod's machine receives packets and drops them.
+    BlackHole,
+    /// The program is killed: its connections are reset, its port is closed.
+    Reset,
+}
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
@@ -85,12 +97,12 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
     let mut pods = Vec::new();
     for number in 1..=3 {
         let namespace = Namespace::start()?;
-        let ip = netns::cable(number, &namespace)?;
-        let pod = namespace.within(move || PodServer::start(ip))?;
+        let address = netns::cable(number, &namespace)?;
+        let pod = namespace.within(move || PodServer::start(address))?;
         pods.push((namespace, pod));
     }
     let rig = Rig::start(|backend| backend.protocol = plan.protocol).await?;
-    let clients = Clients::new(rig.activator.http1);
+    let clients = Load::new(rig.activator.http1, "app.ns");
 
     // Each pod gets a stream while it is the only pod. Each stream outlasts the run.
     let parts = (WARM_UP + plan.after + 2 * plan.work).as_millis() / 100 + 30;
@@ -99,7 +111,7 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
         rig.serve(&[pod.address]).await?;
         let before = pod.requests();
         let clients = clients.clone();
-        streams.push(tokio::spawn(async move { clients.send(Method::GET, &format!("drip={parts}")).await }));
+        streams.push(tokio::spawn(async move { send(&clients, Method::GET, &format!("drip={parts}")).await }));
         let begun = async {
             while pod.requests() == before {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -116,7 +128,7 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
     let posts_in_flight = failing.posts_running();
     let stalls = Stalls::new();
     let failed_at = Instant::now();
-    netns::fail(plan.fault, 1, namespace)?;
+    fail(plan.fault, 1, namespace)?;
     if plan.fault == Fault::Reset {
         failing.kill();
     }
@@ -162,9 +174,21 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
     })
 }
 
+/// Breaks a cable. [`Fault::Reset`] leaves it intact.
+fn fail(fault: Fault, number: u8, namespace: &Namespace) -> anyhow::Result<()> {
+    match fault {
+        Fault::LinkGone => ip(&format!("link del pod{number}")),
+        Fault::Unreachable => namespace.within(|| ip("link set eth0 down")),
+        // There is no route back: incoming packets have an unreachable source, so they are dropped before TCP sees
+        // them.
+        Fault::BlackHole => namespace.within(move || ip(&format!("route add blackhole 10.77.{number}.1/32"))),
+        Fault::Reset => Ok(()),
+    }
+}
+
 /// Sends requests until `ended` is true. Also returns the maximum delay of a request.
-async fn load(clients: Clients, work: Duration, ended: watch::Receiver<bool>) -> (Vec<Sample>, Duration) {
-    let (clients, query) = (Arc::new(clients), format!("work={}", work.as_millis()));
+async fn load(clients: Load, work: Duration, ended: watch::Receiver<bool>) -> (Vec<Sample>, Duration) {
+    let query = format!("work={}", work.as_millis());
     let mut running = JoinSet::new();
     let mut ticks = tokio::time::interval(SPACING);
     let mut late = Duration::ZERO;
@@ -174,7 +198,7 @@ async fn load(clients: Clients, work: Duration, ended: watch::Receiver<bool>) ->
             break;
         }
         let (clients, query) = (clients.clone(), query.clone());
-        running.spawn(async move { clients.send(method, &query).await });
+        running.spawn(async move { send(&clients, method, &query).await });
     }
     (running.join_all().await, late)
 }

@@ -1,21 +1,24 @@
 //! An activator in this process, with the limits that follow from the manifests' memory limit. A stream of events
-//! replaces the cluster; a silent listener replaces the autoscaler.
+//! replaces the cluster; a silent listener replaces the autoscaler. Clients send it requests of a steady load.
 
 use crate::flood::LIMIT;
 use activator::discovery::{Event, Listing, Spec};
 use activator::{Activator, ClientOptions, Options};
 use activator_core::breaker::{Capacity, Load};
 use anyhow::Context;
+use bytes::Bytes;
 use common::RevisionKey;
 use common::backend::Backend;
 use common::host::HostPattern;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
+use http::{Method, StatusCode};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Maximum time to wait for any state.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -95,4 +98,38 @@ impl Rig {
 /// Returns the key of `ns/app`.
 pub fn key() -> RevisionKey {
     RevisionKey::new("ns", "app")
+}
+
+/// Body of a POST.
+const BODY: &[u8] = &[b'x'; 100];
+
+/// Result of one request.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Method of the request.
+    pub method: Method,
+    /// Time at which the request was sent.
+    pub sent: Instant,
+    /// Duration until its response was complete or it failed.
+    pub took: Duration,
+    /// Status of a complete response.
+    pub status: Option<StatusCode>,
+    /// Set if the response names the activator as its origin.
+    pub named: bool,
+}
+
+impl Sample {
+    /// Reports whether the request succeeded.
+    pub fn is_good(&self) -> bool {
+        self.status == Some(StatusCode::OK)
+    }
+}
+
+/// Sends one request and reads its whole response.
+pub async fn send(load: &e2e::Load, method: Method, query: &str) -> Sample {
+    let sent = Instant::now();
+    let body = if method == Method::POST { Bytes::from_static(BODY) } else { Bytes::new() };
+    let answer = load.send(method.clone(), &format!("/?{query}"), body).await.ok();
+    let named = answer.as_ref().is_some_and(|answer| answer.headers.contains_key("x-zeroscale-origin"));
+    Sample { method, sent, took: sent.elapsed(), status: answer.map(|answer| answer.status), named }
 }

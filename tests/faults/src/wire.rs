@@ -4,9 +4,9 @@
 //! complete connects at once, and not every kernel has a delaying queue discipline.) The devices disappear with the
 //! runtime that carries the packets. Needs `/dev/net/tun` in addition to the needs of namespaces.
 
-use crate::netns::{Namespace, ip};
 use anyhow::Context;
 use common_runtime::descriptor::registered;
+use e2e::netns::{Namespace, ip};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};

@@ -7,10 +7,7 @@ use serde_json::Value;
 /// Path of the board.
 pub const FILE: &str = "deploy/kubernetes/monitoring/board.json";
 
-/// Reads the board.
-///
-/// # Errors
-/// Fails if the file cannot be read or is not JSON.
+/// Reads the board. Fails if the file cannot be read or is not JSON.
 pub fn read() -> anyhow::Result<Value> {
     let text = std::fs::read_to_string(repository_path(FILE)).context(FILE)?;
     serde_json::from_str(&text).context(FILE)
@@ -25,10 +22,8 @@ fn inside(value: &Value) -> Vec<&Value> {
     value["panels"].as_array().map(|panels| panels.iter().collect()).unwrap_or_default()
 }
 
-/// Returns the title of each panel with each of its queries. Variables have values that select all workloads.
-///
-/// # Errors
-/// Fails if the board cannot be read.
+/// Returns the title of each panel with each of its queries. Variables have values that select all workloads. Fails if
+/// the board cannot be read.
 pub fn queries() -> anyhow::Result<Vec<(String, String)>> {
     let board = read()?;
     let mut all = Vec::new();

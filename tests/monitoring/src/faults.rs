@@ -44,9 +44,6 @@ const PROCESSES: [(&str, &str); 5] = [
 const SYSTEM: &str = "zeroscale-system";
 const KNATIVE: &str = "knative-serving";
 
-/// Activator `a1` has no connection to an autoscaler.
-const CUT_OFF: Change = Is(r#"kn_activator_stats_conn_reachable{instance="a1",peer="autoscaler"}"#, "0+0x60");
-
 /// Alerts in the order of the rules, each with the changes of its fault. A change is a series with its values, or a
 /// process that is gone or restarts. The fault of `ZeroscaleAutoscalerUnreachable` is an activator with an invalid
 /// token: it is refused, and stats without attestation do not count.
@@ -398,10 +395,11 @@ fn knatives_processes_do_not_affect_alerts() {
 
         let drop_in = |changes: &[Change], others: &[&str]| in_namespace(without(changed(changes), others), KNATIVE);
         let (gone, others) = (fault("ZeroscaleActivatorMissing"), ["s1", "s2", "h1"]);
+        let cut_off_a1 = [Is(r#"kn_activator_stats_conn_reachable{instance="a1",peer="autoscaler"}"#, "0+0x60")];
         for (name, changes, alert) in [
             ("the activator alone", &[][..], None),
             ("the activator alone, gone", &gone[..], Some("ZeroscaleActivatorMissing")),
-            ("the activator alone, cut off", &[CUT_OFF][..], Some("ZeroscaleAutoscalerUnreachable")),
+            ("the activator alone, cut off", &cut_off_a1[..], Some("ZeroscaleAutoscalerUnreachable")),
         ] {
             add(name, drop_in(changes, &others), without(knative_series(answer), &["k1"]), alert);
         }

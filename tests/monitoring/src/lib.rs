@@ -3,11 +3,10 @@
 //! - The queries of alert rules and board refer only to metrics, labels and values in `common_runtime`'s catalog
 //!   ([`promql`]). So a renamed metric breaks a test instead of a dashboard.
 //! - The rules have one source. The object for the Prometheus Operator and the page of the manual are generated from it
-//!   ([`generated`]).
+//!   ([`rules`]).
 //! - Each fault fires its own alert and no other, according to Prometheus's `promtool`.
 
 pub mod board;
-pub mod generated;
 pub mod promql;
 pub mod rules;
 

@@ -2,7 +2,7 @@
 //! line.
 
 use anyhow::Context;
-use monitoring::{board, generated, repository_path, rules};
+use monitoring::{board, repository_path, rules};
 
 fn main() -> anyhow::Result<()> {
     let rules = rules::read()?;
@@ -13,7 +13,7 @@ fn main() -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    for (path, text) in [(generated::OBJECT, generated::object()?), (generated::PAGE, generated::page(&rules))] {
+    for (path, text) in [(rules::OBJECT, rules::object()?), (rules::PAGE, rules::page(&rules))] {
         std::fs::write(repository_path(path), text).context(path)?;
     }
     Ok(())

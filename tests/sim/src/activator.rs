@@ -4,10 +4,9 @@
 //! waiting request is polled only after its waker was called. A request whose wake-up is lost stays held, and the run
 //! fails.
 
-use crate::events::{Event, Frame, Local};
+use crate::events::{Event, Frame, Local, Process, ProcessId};
 use crate::model::{Endpoint, Id, Objects};
-use crate::plan::Revision;
-use crate::process::{Process, ProcessId};
+use crate::plan::{Fault, Revision};
 use crate::simulation::Simulation;
 use activator_core::accounting::{InFlight, RevisionStats};
 use activator_core::destination::{Destination, Destinations};
@@ -290,7 +289,8 @@ impl Simulation {
             return;
         }
         let up: Vec<usize> = (0..self.autoscalers.len()).filter(|i| !self.autoscalers[*i].process.down).collect();
-        let socket = (!up.is_empty() && !self.links.stats_cut(index)).then(|| up[self.rng.random_range(0..up.len())]);
+        let socket = (!up.is_empty() && !self.links.is_active(Fault::CutStats(index)))
+            .then(|| up[self.rng.random_range(0..up.len())]);
         let activator = &mut self.activators[index];
         activator.socket = socket;
         activator.mute_since = None;
@@ -300,12 +300,12 @@ impl Simulation {
     fn send(&mut self, index: usize, messages: Vec<WireStatMessage>) -> bool {
         self.connect(index);
         let Some(autoscaler) = self.activators[index].socket else { return false };
-        if self.links.stats_cut(index) {
+        if self.links.is_active(Fault::CutStats(index)) {
             self.activators[index].mute_since.get_or_insert(self.time.now);
             return true;
         }
         let (copies, latest) =
-            if self.links.stats_spoiled(index) { (self.rng.random_range(0..=2), 2500) } else { (1, 20) };
+            if self.links.is_active(Fault::SpoilStats(index)) { (self.rng.random_range(0..=2), 2500) } else { (1, 20) };
         for _ in 0..copies {
             let delay = Duration::from_millis(self.rng.random_range(1..=latest));
             let frame = Frame { messages: messages.clone(), forwarded: None };

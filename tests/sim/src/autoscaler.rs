@@ -3,17 +3,15 @@
 //! Election, wheel, windows, deciders and the forwarding rule are the real ones. The parts of the shell between them
 //! (queues, attestations, the map of deciders) are modeled as simply as possible.
 
-use crate::events::Local;
+use crate::events::{Local, Process, ProcessId};
 use crate::lease::TIMING;
 use crate::metrics::MetricState;
 use crate::model::{Id, Object, Objects};
 use crate::probe::Round;
-use crate::process::{Process, ProcessId};
 use crate::reconcile::{Controller, Work};
 use crate::simulation::Simulation;
 use crate::summary::Without;
-use crate::write_queue::WriteQueue;
-use crate::writers::Writers;
+use crate::writers::{WriteQueue, Writers};
 use autoscaler_core::decider::{Decider, Observation};
 use autoscaler_core::forwarding::Forwarded;
 use autoscaler_core::metrics::{CollectSpec, Metrics};

@@ -1,9 +1,9 @@
 //! Cluster around the processes: the API server's store and its watches, pods, and the propagation of endpoints to
 //! entries. None of these fails by itself.
 
-use crate::events::{Event, Local};
+use crate::events::{Event, Local, ProcessId};
 use crate::model::{Id, Object};
-use crate::process::ProcessId;
+use crate::plan::Fault;
 use crate::simulation::{Change, SimulatedPod, Simulation};
 use rand::RngExt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) const ENTRIES_APART: u64 = 500;
 impl Simulation {
     /// Returns the transit time to the API server or back.
     pub(crate) fn api_delay(&mut self) -> Duration {
-        let most = if self.links.api_slow() { 1500 } else { 40 };
+        let most = if self.links.is_active(Fault::SlowApi) { 1500 } else { 40 };
         Duration::from_millis(self.rng.random_range(1..=most))
     }
 

@@ -1,9 +1,9 @@
-//! Traffic, and the begin and end of the planned faults.
+//! Traffic, the begin and end of the planned faults, and the effects of current faults, which may overlap, on
+//! connections.
 
-use crate::events::Event;
+use crate::events::{Event, ProcessId};
 use crate::model::{Id, Object};
 use crate::plan::Fault;
-use crate::process::ProcessId;
 use crate::simulation::Simulation;
 use rand::RngExt;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Simulation {
         let planned = self.plan.faults[index];
         self.time.trace(|| format!("FAULT {:?} for {:?}", planned.fault, planned.lasts));
         if let Fault::CutMetrics(autoscaler) = planned.fault
-            && !self.links.metrics_cut(autoscaler)
+            && !self.links.is_active(Fault::CutMetrics(autoscaler))
         {
             self.metrics_cut_at[autoscaler] = Some(self.time.now);
         }
@@ -110,5 +110,66 @@ impl Simulation {
         for event in std::mem::take(&mut process.backlog) {
             self.schedule(id, Duration::ZERO, event);
         }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    active: Vec<Fault>,
+}
+
+impl Links {
+    pub(crate) fn begin(&mut self, fault: Fault) {
+        self.active.push(fault);
+    }
+
+    pub(crate) fn end(&mut self, fault: Fault) {
+        if let Some(at) = self.active.iter().position(|active| *active == fault) {
+            self.active.swap_remove(at);
+        }
+    }
+
+    pub(crate) fn is_active(&self, fault: Fault) -> bool {
+        self.active.contains(&fault)
+    }
+
+    /// Returns true if an autoscaler's requests do not reach the API server.
+    pub(crate) fn api_request_lost(&self, autoscaler: usize) -> bool {
+        self.is_active(Fault::StopApi) || self.is_active(Fault::CutApi(autoscaler))
+    }
+
+    /// Returns true if an autoscaler receives no responses and no changes.
+    pub(crate) fn api_answer_lost(&self, autoscaler: usize) -> bool {
+        self.api_request_lost(autoscaler) || self.is_active(Fault::LoseAnswers(autoscaler))
+    }
+
+    pub(crate) fn api_is_healthy(&self, autoscaler: usize) -> bool {
+        !self.api_answer_lost(autoscaler) && !self.writes_slow()
+    }
+
+    /// Returns true if writes of objects take long.
+    pub(crate) fn writes_slow(&self) -> bool {
+        self.is_active(Fault::SlowApi) || self.is_active(Fault::SlowWrites)
+    }
+
+    pub(crate) fn stats_are_healthy(&self, activator: usize) -> bool {
+        !self.is_active(Fault::CutStats(activator)) && !self.is_active(Fault::SpoilStats(activator))
+    }
+
+    pub(crate) fn peers_cut(&self, a: usize, b: usize) -> bool {
+        a != b && (self.is_active(Fault::CutPeers(a, b)) || self.is_active(Fault::CutPeers(b, a)))
+    }
+
+    /// Returns the number of replicas that another writer wants for a revision.
+    pub(crate) fn rival(&self, revision: usize) -> Option<i32> {
+        self.active.iter().find_map(|fault| match fault {
+            Fault::Rival(other, replicas) if *other == revision => Some(*replicas),
+            _ => None,
+        })
+    }
+
+    /// Returns the delay of entries in seconds.
+    pub(crate) fn entries_lag(&self) -> Option<u64> {
+        self.active.iter().filter_map(|fault| if let Fault::SlowEntries(lag) = fault { Some(*lag) } else { None }).max()
     }
 }

@@ -3,7 +3,7 @@
 use crate::autoscaler::Autoscaler;
 use crate::cluster::ENTRIES_APART;
 use crate::model::{Endpoint, Id, Object};
-use crate::plan::Revision;
+use crate::plan::{Fault, Revision};
 use crate::simulation::{Change, SimulatedPod, Simulation};
 use autoscaler_core::decider::{Recommendation, Rule};
 use autoscaler_core::path_mode::PathMode;
@@ -94,7 +94,7 @@ impl Simulation {
     pub(crate) fn judge_failing_metric(&mut self, by: usize, revision: usize, current: i32, to: i32) {
         let Revision { metric: Some(metric), bounds, .. } = &self.plan.revisions[revision] else { return };
         let by_maximum = bounds.max.is_some_and(|max| current > max && to == max);
-        let failing = self.links.metrics_cut(by).then_some(self.metrics_cut_at[by]).flatten();
+        let failing = self.links.is_active(Fault::CutMetrics(by)).then_some(self.metrics_cut_at[by]).flatten();
         // A paused process makes no measurements.
         let resumed_at = self.autoscalers[by].process.resumed_at;
         let is_known = |since| self.time.now > resumed_at.max(since) + metric.period + MEASUREMENT_DELAY;

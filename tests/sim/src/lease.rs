@@ -1,8 +1,8 @@
 //! Leases: the writes of an autoscaler's election, their results, and ownership.
 
-use crate::events::{Event, Local};
+use crate::events::{Event, Local, ProcessId};
 use crate::model::{Id, Object};
-use crate::process::ProcessId;
+use crate::plan::Fault;
 use crate::reconcile::Controller;
 use crate::simulation::Simulation;
 use crate::summary::Without;
@@ -105,7 +105,7 @@ impl Simulation {
             let answer = Local::LeaseAnswer { lease, sent, answer };
             return self.schedule(ProcessId::Autoscaler(index), LEASE_TIMEOUT, answer);
         }
-        let delay = self.api_delay() + self.api_processing(self.links.api_slow()).min(LEASE_TIMEOUT);
+        let delay = self.api_delay() + self.api_processing(self.links.is_active(Fault::SlowApi)).min(LEASE_TIMEOUT);
         let life = self.autoscalers[index].process.life;
         self.time.after(delay, Event::WriteLease { by: index, life, lease, op, sent });
     }

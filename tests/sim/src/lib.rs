@@ -57,7 +57,6 @@ mod faults;
 pub mod holders;
 mod invariants;
 mod lease;
-mod links;
 pub mod many;
 mod metrics;
 mod model;
@@ -65,13 +64,11 @@ mod pass;
 mod plan;
 pub mod ports;
 mod probe;
-mod process;
 mod reconcile;
 mod simulation;
 mod stats;
 mod summary;
 mod timeline;
-mod write_queue;
 mod writers;
 
 pub use summary::{Summary, Without};
@@ -102,10 +99,8 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Runs one seed. If `verbose` is true, prints a trace to standard output.
-///
-/// # Errors
-/// The first violated invariant.
+/// Runs one seed. If `verbose` is true, prints a trace to standard output. Fails with the first
+/// violated invariant.
 pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Violation> {
     let mut simulation = simulation::Simulation::new(seed, without, verbose);
     simulation.run();

@@ -3,16 +3,15 @@
 //! The number of pods that a metric asks for is random, from zero to more than the bounds allow, and independent of the
 //! load. The rules that combine metric and load are the real ones.
 
-use crate::events::Local;
-use crate::process::ProcessId;
+use crate::events::{Local, ProcessId};
+use crate::plan::Fault;
 use crate::reconcile::Controller;
 use crate::simulation::Simulation;
 use crate::summary::Without;
 use autoscaler_core::engine::blend::{Blend, Input};
 use autoscaler_core::engine::{BlendedScale, Measured};
 use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, HorizontalPodAutoscalerBehavior as Behavior};
-use rand::Rng;
-use rand::RngExt;
+use rand::{Rng, RngExt};
 use std::time::Duration;
 
 /// Metric of a revision.
@@ -83,7 +82,7 @@ impl Simulation {
     /// Measures a revision's metric, if `series` still is the current series.
     pub(crate) fn measure(&mut self, index: usize, revision: usize, series: u32) {
         let Some(metric) = self.plan.revisions[revision].metric.clone() else { return };
-        let failed = self.links.metrics_cut(index);
+        let failed = self.links.is_active(Fault::CutMetrics(index));
         let pods = self.rng.random_range(0..=metric.most);
         let counts_failures = self.without != Some(Without::Doubt);
         let Some(state) = self.autoscalers[index].deciders.get_mut(&revision) else { return };
@@ -94,7 +93,6 @@ impl Simulation {
             true => Measured { proposal: None, failed: u16::from(counts_failures), first_failure: None },
             false => Measured { proposal: Some((pods, "a metric".into())), failed: 0, first_failure: None },
         });
-        self.summary.measurements += 1;
         self.summary.failed_measurements += u64::from(failed);
         self.enqueue(index, (Controller::Autoscaler, revision));
         self.schedule(ProcessId::Autoscaler(index), metric.period, Local::Measure { revision, series });

@@ -6,11 +6,10 @@ use crate::probe::{PROBE_HOLDS, Round};
 use crate::reconcile::{Controller, Step};
 use crate::simulation::Simulation;
 use crate::summary::Without;
-use autoscaler_core::active;
-use autoscaler_core::bounds;
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
 use autoscaler_core::scale_to_zero::{self, ProbeNeed, ProbeResult};
+use autoscaler_core::{active, bounds};
 use common::ownership;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -137,7 +136,6 @@ impl Simulation {
         let removal = self.autoscalers[index].last_pod_removals.get(&revision);
         let is_removed = removal.is_some_and(|until| self.time.now < *until) || cache.target(revision) == Some(0);
         if !is_proxied && path.mode == PathMode::Proxy && !pods.is_empty() && is_removed {
-            self.summary.kept_from_terminating += 1;
             return None;
         }
         let endpoints: Vec<Endpoint> = if is_proxied {

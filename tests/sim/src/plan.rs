@@ -1,10 +1,9 @@
 //! Plan of a run, chosen by the seed: the size of the cluster, the properties of its revisions, and the faults.
 
 use crate::metrics::Metric;
-use common::RevisionKey;
-use common::ownership;
 use common::scaling::{Aggregation, Bounds, BurstCapacity, DeciderSpec};
 use common::write_rate::Rate;
+use common::{RevisionKey, ownership};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use std::time::Duration;

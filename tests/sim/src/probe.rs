@@ -1,8 +1,7 @@
 //! Probes of a revision's path: one per second until an activator responds or the round ends.
 
-use crate::events::Local;
+use crate::events::{Local, ProcessId};
 use crate::model::Endpoint;
-use crate::process::ProcessId;
 use crate::reconcile::Controller;
 use crate::simulation::Simulation;
 use rand::RngExt;

@@ -5,9 +5,8 @@
 //! checked before each write. A failed reconciliation is repeated after a back-off. There is one at a time for each
 //! revision and controller.
 
-use crate::events::{Event, Local};
+use crate::events::{Event, Local, ProcessId};
 use crate::model::{Id, Object};
-use crate::process::ProcessId;
 use crate::simulation::Simulation;
 use crate::writers::{CANCEL_MARGIN, WriteTiming};
 use common::write_rate::WriteClass;
@@ -143,7 +142,6 @@ impl Simulation {
             return;
         };
         let Some(timing) = self.begin_write(index, key.1) else {
-            self.summary.lease_ends += 1;
             return self.fail(index, key, "the lease ends too soon");
         };
         if matches!(step.object, Object::Target(0)) {

@@ -5,11 +5,10 @@
 
 use crate::activator::Activator;
 use crate::autoscaler::Autoscaler;
-use crate::events::{Event, Local};
-use crate::links::Links;
+use crate::events::{Event, Local, Process, ProcessId};
+use crate::faults::Links;
 use crate::model::{Endpoint, Id, Object, Objects, Path, Status};
-use crate::plan::{END, Plan};
-use crate::process::{Process, ProcessId};
+use crate::plan::{END, Fault, Plan};
 use crate::summary::{Summary, Without};
 use crate::timeline::Timeline;
 use autoscaler_core::path_mode::PathMode;
@@ -226,7 +225,7 @@ impl Simulation {
     fn misses_changes(&self, id: ProcessId) -> bool {
         match id {
             ProcessId::Autoscaler(index) => self.links.api_answer_lost(index),
-            ProcessId::Activator(_) => self.links.api_stopped(),
+            ProcessId::Activator(_) => self.links.is_active(Fault::StopApi),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::activator::SYSTEM;
 use crate::autoscaler::Cause;
-use crate::events::{Frame, Local};
-use crate::process::ProcessId;
+use crate::events::{Frame, Local, ProcessId};
+use crate::plan::Fault;
 use crate::simulation::Simulation;
 use autoscaler_core::forwarding::{Forwarded, Hop, Route, route};
 use common::ownership::Owner;
@@ -117,7 +117,8 @@ impl Simulation {
         let now = self.timestamp();
         for revision in 0..self.plan.revisions.len() {
             let autoscaler = &self.autoscalers[index];
-            let answered = !autoscaler.cache.ready_pods(revision).is_empty() && !self.links.scrapes_cut(index);
+            let answered =
+                !autoscaler.cache.ready_pods(revision).is_empty() && !self.links.is_active(Fault::CutScrapes(index));
             if !self.plan.revisions[revision].scraped || !answered {
                 continue;
             }

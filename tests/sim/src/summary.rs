@@ -1,9 +1,10 @@
 //! Rules that a run may disable, and the summary of a run.
 
+use clap::ValueEnum;
 use std::collections::BTreeMap;
 
 /// Rule that is disabled to show that its invariant depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Without {
     /// A process acts as long as it knows of no other holder, without checking the lease.
     Lease,
@@ -17,18 +18,6 @@ pub enum Without {
     Doubt,
     /// Replicas that another writer changes are always rewritten at once.
     Contest,
-}
-
-impl Without {
-    /// All rules with their names on the command line.
-    pub const ALL: [(&str, Self); 6] = [
-        ("lease", Self::Lease),
-        ("guard", Self::Guard),
-        ("proof", Self::Proof),
-        ("attestation", Self::Attestation),
-        ("doubt", Self::Doubt),
-        ("contest", Self::Contest),
-    ];
 }
 
 /// Counts of a run.
@@ -48,8 +37,6 @@ pub struct Summary {
     pub patches: u64,
     /// Writes that failed because of a newer version.
     pub conflicts: u64,
-    /// Writes that a process did not begin because its lease might have ended first.
-    pub lease_ends: u64,
     /// Hand-overs of leases that waited for a pending write.
     pub hand_over_waits: u64,
     /// Stats that a former owner forwarded to its successor.
@@ -60,16 +47,10 @@ pub struct Summary {
     pub writes_waited: u64,
     /// Writes that became urgent because a decision waited for their end.
     pub promoted: u64,
-    /// Writes of revisions outside the model.
-    pub foreign_writes: u64,
-    /// Measurements of metrics.
-    pub measurements: u64,
     /// Failed measurements.
     pub failed_measurements: u64,
     /// Changes of replicas by another writer.
     pub rival_writes: u64,
-    /// Times that endpoints were not switched to pods that were about to be removed, although no activator was ready.
-    pub kept_from_terminating: u64,
     /// Times that a rewrite of contested replicas had to wait.
     pub contested: u64,
     /// Number of reconciliations by reason.

@@ -1,19 +1,10 @@
 //! Compares the waiting times at several activators with those of one ideal queue.
 
-use sim::holders::{Arrivals, Figures, Setting, figures};
+use sim::holders::{Figures, Setting, figures};
 use std::time::Duration;
 
-fn setting(activators: usize, arrivals: Arrivals) -> Setting {
-    Setting {
-        activators,
-        pods: 5,
-        limit: 1,
-        rate: 80.0 / activators as f64,
-        work: Duration::from_micros(50_500),
-        arrivals,
-        lasts: Duration::from_secs(60),
-        transit_max: Duration::from_micros(400),
-    }
+fn setting(activators: usize, even: bool) -> Setting {
+    Setting { activators, pods: 5, rate: 80.0 / activators as f64, even, lasts: Duration::from_secs(60) }
 }
 
 /// Goal: equal load waits equally at each activator, and is divided equally among the pods. Method: 80 evenly spaced
@@ -21,7 +12,7 @@ fn setting(activators: usize, arrivals: Arrivals) -> Setting {
 #[test]
 fn equal_load_is_distributed_equally() {
     for activators in [1, 2, 3, 5] {
-        let Figures { p99, shares, .. } = figures(1, &setting(activators, Arrivals::Even));
+        let Figures { p99, shares, .. } = figures(1, &setting(activators, true));
         assert!(p99.iter().all(|p99| *p99 < Duration::from_millis(60)), "{activators}: {p99:?}");
         assert!(shares.iter().all(|share| (0.16..=0.24).contains(share)), "{activators}: {shares:?}");
     }
@@ -31,7 +22,7 @@ fn equal_load_is_distributed_equally() {
 /// This also holds for pods divided between holders, with nine of ten slots busy.
 #[test]
 fn several_activators_are_as_fast_as_one_queue() {
-    let shared = |activators| setting(activators, Arrivals::Poisson);
+    let shared = |activators| setting(activators, false);
     let divided = |activators: usize| {
         let (rate, lasts) = (0.9 * 640.0 / 0.0505 / activators as f64, Duration::from_secs(5));
         Setting { pods: 640, rate, lasts, ..shared(activators) }

@@ -8,7 +8,7 @@ use cargo_metadata::{MetadataCommand, Package};
 use std::path::{Path, PathBuf};
 
 // Dependencies only for their features: see Cargo.toml.
-use {hpa as _, tokio as _, tonic as _, tower_test as _};
+use {hpa as _, tokio as _, tower_test as _};
 
 /// Returns the root of the repository.
 pub fn root() -> PathBuf {

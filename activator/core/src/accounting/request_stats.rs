@@ -86,47 +86,6 @@ mod tests {
         Timestamp::from_nanos(millis * 1_000_000)
     }
 
-    /// Plays events like `in 0`, `out 500` (ms) and returns average and count of each `report`.
-    fn play(events: &str) -> Vec<[f64; 2]> {
-        let mut stats = RequestStats::new(ms(0));
-        let mut reports = Vec::new();
-        for event in events.split(", ") {
-            let (kind, at) = event.split_once(' ').expect("event and time");
-            let at = ms(at.parse().expect("milliseconds"));
-            match kind {
-                "in" => stats.enter(at),
-                "out" => stats.leave(at),
-                "report" => {
-                    let r = stats.report(at);
-                    reports.push([r.average_concurrency, r.request_count]);
-                }
-                other => panic!("unknown event {other}"),
-            }
-        }
-        reports
-    }
-
-    #[test]
-    fn averages_are_weighted_by_time_and_arrivals_are_counted_once() {
-        let rows: &[(&str, &[[f64; 2]])] = &[
-            ("report 1000", &[[0.0, 0.0]]),
-            ("in 0, out 1000, report 1000", &[[1.0, 1.0]]),
-            ("in 0, out 1, report 1000", &[[0.001, 1.0]]),
-            ("in 0, out 3000, report 6000", &[[0.5, 1.0]]),
-            ("in 0, out 300, in 300, out 600, in 600, out 1000, report 1000", &[[1.0, 3.0]]),
-            ("in 0, in 100, out 600, out 1000, report 1000", &[[1.5, 2.0]]),
-            (
-                "in 0, report 1000, report 2000, report 3000, out 3500, report 4000",
-                &[[1.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.5, 0.0]],
-            ),
-            ("in 500, in 499, out 1000, out 999, report 1000", &[[1.0, 2.0]]),
-            ("in 0, report 0, out 10, report 10", &[[0.0, 1.0], [1.0, 0.0]]),
-        ];
-        for (events, expected) in rows {
-            assert_eq!(play(events), *expected, "{events}");
-        }
-    }
-
     proptest! {
         /// Goal: the averages of all windows, weighted by their lengths, add up to the total time of all requests.
         #[test]

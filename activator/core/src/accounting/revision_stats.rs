@@ -208,14 +208,6 @@ impl RevisionStats {
     pub fn is_tracked(&self) -> bool {
         self.inner.lock().tracked.is_some()
     }
-
-    fn leave(&self) {
-        let now = (self.clock)();
-        // Never idle here: a revision becomes idle only with nothing in flight.
-        if let Some(tracked) = &mut self.inner.lock().tracked {
-            tracked.stats.leave(now);
-        }
-    }
 }
 
 impl Tracked {
@@ -252,7 +244,11 @@ impl Drop for Signal {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.stats.leave();
+        let now = (self.stats.clock)();
+        // Never idle here: a revision becomes idle only with nothing in flight.
+        if let Some(tracked) = &mut self.stats.inner.lock().tracked {
+            tracked.stats.leave(now);
+        }
     }
 }
 

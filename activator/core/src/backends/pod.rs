@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use super::schedule::{is_eager, pause};
 use super::{Attempt, ProbeOutcome, Proof};
 
-/// State of one address.
 #[derive(Debug)]
 pub(super) struct ProbedPod {
     pub(super) ready: bool,
@@ -99,7 +98,6 @@ impl ProbedPod {
         matches!(self.state, PodState::Probing { .. } | PodState::Waiting { .. }) && is_eager(self.waited(now))
     }
 
-    /// Handles the readiness in a listing.
     pub(super) fn readiness(&mut self, ready: bool, proof: Proof, attempt: Attempt, now: Instant) -> Step {
         let before = std::mem::replace(&mut self.ready, ready);
         self.withdrawn = !ready && (before || self.withdrawn);
@@ -134,7 +132,6 @@ impl ProbedPod {
         }
     }
 
-    /// Handles a passed probe.
     pub(super) fn passed(&mut self, proof: Proof, attempt: Attempt, now: Instant) {
         let counts = self.ready || !proof.needs_readiness();
         if attempt >= self.valid_from && counts {

@@ -158,7 +158,8 @@ const PROBE_PORT_REFUSED: ProbeOutcome = ProbeOutcome::ProbePortRefused(Duration
 fn every_address_is_probed_as_soon_as_it_is_known_ready_or_not() {
     let mut watch = Watch::standalone();
     assert_eq!(watch.list(&[1], &[2]), (vec![1, 2], None));
-    assert_eq!(watch.pass(2), publishes(&[2]), "unready in Kubernetes, proven by probe");
+    assert_eq!(watch.pass(2), publishes(&[2]), "unready in Kubernetes, proven by probe; 1 has not responded");
+    assert_eq!(watch.handle(Event::Due), nothing(), "not probed twice");
     assert_eq!(watch.pass(1), publishes(&[1, 2]));
     assert_eq!(watch.list(&[1, 2], &[]), nothing(), "readiness of proven pods changes nothing");
     assert_eq!((watch.due_us(), watch.machine.pods.len()), (None, 2), "all proven: nothing to do");
@@ -210,14 +211,6 @@ fn a_refusal_measures_the_round_trip() {
     assert_eq!(watch.probed(1, ProbeOutcome::Refused(Duration::from_micros(500))), nothing(), "it failed");
     assert_eq!(connect(&watch), Duration::from_millis(8));
     assert_eq!(watch.due(), (vec![1], None), "probed again");
-}
-
-#[test]
-fn a_hanging_probe_delays_no_other() {
-    let mut watch = Watch::standalone();
-    watch.list(&[], &[1, 2]);
-    assert_eq!(watch.pass(2), publishes(&[2]), "1 has not responded");
-    assert_eq!(watch.handle(Event::Due), nothing(), "not probed twice");
 }
 
 #[test]
@@ -398,23 +391,13 @@ fn with_readiness_as_proof_no_probe_is_sent() {
     assert_eq!(watch.handle(Event::Failed(at(2))), publishes(&[]));
     assert_eq!(watch.due_us(), Some(1_000_000), "not used for a second");
     assert_eq!(watch.due(), publishes(&[2]));
-}
-
-#[test]
-fn a_probe_that_does_not_cover_readiness_waits_for_it() {
-    let mut watch = Watch::new(Proof::ProbeAndReady, Fallback::Never);
-    assert_eq!(watch.list(&[], &[1]), nothing());
-    assert_eq!(watch.list(&[1], &[]), (vec![1], None));
-    assert_eq!(watch.pass(1), publishes(&[1]));
-    assert_eq!(watch.list(&[], &[1]), publishes(&[]));
-}
-
-#[test]
-fn without_a_mesh_ready_pods_are_used_and_others_are_probed() {
-    let mut watch = Watch::new(Proof::ReadyOrProbe, Fallback::Never);
-    assert_eq!(watch.list(&[1], &[2]), (vec![2], Some(Published::Pods(vec![1]))));
-    assert_eq!(watch.pass(2), publishes(&[1, 2]));
-    assert_eq!(watch.handle(Event::Failed(at(1))).0, [1], "after a failure it must pass a probe");
+    let mut trusted = Watch::new(Proof::ReadyOrProbe, Fallback::Never);
+    trusted.list(&[1], &[]);
+    assert_eq!(trusted.handle(Event::Failed(at(1))).0, [1], "after a failure it must pass a probe");
+    let mut both = Watch::new(Proof::ProbeAndReady, Fallback::Never);
+    both.list(&[1], &[]);
+    both.pass(1);
+    assert_eq!(both.list(&[], &[1]), publishes(&[]), "readiness that was withdrawn is missing");
 }
 
 // === cluster IP ===
@@ -431,16 +414,6 @@ fn the_cluster_ip_is_used_if_every_failure_may_come_from_a_mesh() {
     watch.probed(2, FAIL);
     assert_eq!(watch.pass(255), (vec![], Some(Published::ClusterIp { ready: 1 })));
     assert_eq!(watch.list(&[1, 2], &[]).1, Some(Published::ClusterIp { ready: 2 }), "more ready pods, more capacity");
-}
-
-#[test]
-fn a_response_that_no_mesh_returns_prevents_the_fallback() {
-    let mut watch = Watch::auto();
-    watch.list(&[1, 2], &[]);
-    watch.probed(1, WRONG_RESPONSE);
-    assert_eq!(watch.probed(2, FAIL), nothing());
-    watch.due();
-    assert_eq!(watch.pass(1), publishes(&[1]));
 }
 
 /// Goal: a pod that proves not to be behind a mesh ends the probing of the cluster IP, and a late pass of that probe is
@@ -467,17 +440,13 @@ fn fallen_back() -> Watch {
 }
 
 #[test]
-fn a_pod_that_passes_ends_the_fallback() {
+fn a_pod_that_passes_or_an_empty_list_ends_the_fallback() {
     let mut watch = fallen_back();
     assert_eq!(watch.due(), (vec![1], None));
     watch.probed(1, FAIL);
     assert_eq!(watch.due_us(), Some(1_001_000), "probed once a second while the fallback works");
     watch.due();
     assert_eq!(watch.pass(1), publishes(&[1]), "the fallback can end");
-}
-
-#[test]
-fn no_pods_end_the_fallback() {
     let mut watch = fallen_back();
     assert_eq!(watch.list(&[], &[]), publishes(&[]));
     assert_eq!(watch.list(&[2], &[]), (vec![2], None), "health of the cluster IP is forgotten");
@@ -494,17 +463,6 @@ fn without_a_cluster_ip_or_permission_there_is_no_fallback() {
     watch.handle(Event::ClusterIp(Some(cluster_ip())));
     watch.list(&[1], &[]);
     assert_eq!(watch.probed(1, FAIL), nothing());
-}
-
-#[test]
-fn with_mesh_mode_enabled_only_the_cluster_ip_is_probed() {
-    let mut watch = Watch::new(Proof::Probe, Fallback::Always);
-    watch.handle(Event::ClusterIp(Some(cluster_ip())));
-    assert_eq!(watch.list(&[1], &[2]), (vec![255], None), "not even a ready pod gets requests");
-    watch.probed(255, FAIL);
-    assert_eq!(watch.due_us(), Some(1_000), "at the pods' pace");
-    assert_eq!(watch.due(), (vec![255], None));
-    assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
 }
 
 /// Goal: a pod that a probe has proven stays in use unless the new proof requires readiness that it lacks.
@@ -534,11 +492,15 @@ fn the_fallback_ends_only_if_the_rules_no_longer_permit_it() {
     assert_eq!(fallen_back().set_rules(rules(Fallback::Always)), nothing(), "mesh mode `enabled` keeps it");
 }
 
-/// Creates a machine in mesh mode `enabled` that sends to the cluster IP, with a ready pod and an unready one.
+/// Creates a machine in mesh mode `enabled` that sends to the cluster IP, with a ready pod and an unready one. Only the
+/// cluster IP is probed.
 fn meshed() -> Watch {
     let mut watch = Watch::new(Proof::Probe, Fallback::Always);
     watch.handle(Event::ClusterIp(Some(cluster_ip())));
-    watch.list(&[1], &[2]);
+    assert_eq!(watch.list(&[1], &[2]), (vec![255], None), "not even a ready pod gets requests");
+    watch.probed(255, FAIL);
+    assert_eq!(watch.due_us(), Some(1_000), "at the pods' pace");
+    assert_eq!(watch.due(), (vec![255], None));
     assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
     watch
 }
@@ -552,7 +514,7 @@ fn the_end_of_mesh_mode_enabled_probes_every_pod_and_interrupts_nothing() {
     assert_eq!((watch.set_rules(auto), watch.healthy()), ((vec![1, 2], None), vec![]));
     assert_eq!(watch.probed(1, FAIL), nothing());
     assert_eq!(watch.probed(2, FAIL), nothing());
-    assert_eq!(watch.due_us(), Some(1_000_000), "the cluster IP carries the requests");
+    assert_eq!(watch.due_us(), Some(1_001_000), "the cluster IP carries the requests");
     assert_eq!(watch.due(), (vec![1, 2], None));
     assert_eq!(watch.pass(2), publishes(&[2]));
     let enabled = Rules { fallback: Fallback::Always, ..Rules::default() };

@@ -128,7 +128,7 @@ impl Breaker {
     /// Creates a breaker with `capacity` permits and a queue of at most `queue_limit` requests.
     pub fn new(capacity: Capacity, queue_limit: u32) -> Self {
         Self {
-            word: AtomicU64::new(Word::new(capacity).bits()),
+            word: AtomicU64::new(Word::new(capacity).0),
             queue_limit: AtomicU32::new(queue_limit),
             queue: Mutex::new(WaitQueue::default()),
         }
@@ -137,11 +137,6 @@ impl Breaker {
     /// Takes a permit if one is free and no request waits. A request that gets none here does not count as received.
     pub fn try_acquire(&self) -> Option<Permit<&Self>> {
         self.try_take().then(|| Permit::new(self))
-    }
-
-    /// Waits for a permit. See [`Acquire`], which also works on an owned handle.
-    pub fn acquire(&self) -> Acquire<&Self> {
-        Acquire::new(self)
     }
 
     /// Changes the number of permits. Waiters get new permits at once. Requests beyond a smaller number continue to
@@ -343,20 +338,17 @@ impl Breaker {
     }
 
     fn load_word(&self) -> Word {
-        Word::from_bits(self.word.load(Ordering::Acquire))
+        Word(self.word.load(Ordering::Acquire))
     }
 
     fn swap(&self, from: Word, to: Word) -> Result<(), Word> {
-        self.word
-            .compare_exchange_weak(from.bits(), to.bits(), Ordering::AcqRel, Ordering::Acquire)
-            .map(drop)
-            .map_err(Word::from_bits)
+        self.word.compare_exchange_weak(from.0, to.0, Ordering::AcqRel, Ordering::Acquire).map(drop).map_err(Word)
     }
 
     /// Returns the word before the subtraction. Every call is paired with a taken permit, so the count cannot fall
     /// below zero.
     fn subtract_one(&self) -> Word {
-        let before = Word::from_bits(self.word.fetch_sub(1, Ordering::AcqRel));
+        let before = Word(self.word.fetch_sub(1, Ordering::AcqRel));
         debug_assert!(before.running() > 0, "a permit was released twice");
         before
     }

@@ -8,7 +8,6 @@ use std::task::Waker;
 
 use super::{AdmissionError, NotAdmitted};
 
-/// Class of a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WaiterClass {
     /// The request was admitted before and has returned.
@@ -17,7 +16,6 @@ pub(super) enum WaiterClass {
     Arrived,
 }
 
-/// Position of a waiter.
 pub(super) type WaiterKey = (WaiterClass, u64);
 
 /// State of a request that asked for a permit.
@@ -51,7 +49,6 @@ impl WaitQueue {
         self.waiting.is_empty()
     }
 
-    /// Appends a waiter to its class.
     pub(super) fn push(&mut self, class: WaiterClass, waker: Waker) -> WaiterKey {
         let key = (class, self.next);
         self.next += 1;
@@ -59,14 +56,12 @@ impl WaitQueue {
         key
     }
 
-    /// Grants a permit to the first waiter and returns its waker.
     pub(super) fn grant_first(&mut self) -> Option<Waker> {
         let (key, waker) = self.waiting.pop_first()?;
         self.outcomes.insert(key, Ok(()));
         Some(waker)
     }
 
-    /// Refuses all waiters and returns their wakers.
     pub(super) fn refuse_all(&mut self, refusal: &AdmissionError) -> Vec<Waker> {
         let waiting = std::mem::take(&mut self.waiting);
         self.not_admitted.refused += waiting.len() as u64;

@@ -25,32 +25,6 @@ fn load(breaker: &Breaker) -> (u32, u32) {
 }
 
 #[test]
-fn newcomers_do_not_overtake() {
-    let breaker = breaker(1, 3);
-    let permit = now(breaker.acquire()).expect("a free permit");
-    let mut first = arrive(&breaker).waiting();
-    let mut second = arrive(&breaker).waiting();
-    drop(permit);
-    // The permit belongs to the first waiter, although its task has not run yet.
-    assert!(breaker.try_acquire().is_none());
-    let mut newcomer = arrive(&breaker).waiting();
-    drop(first.woken().expect("first"));
-    drop(second.woken().expect("second"));
-    drop(newcomer.woken().expect("last"));
-    drop(breaker.try_acquire().expect("the fast path is open again"));
-}
-
-/// Goal: a loop around pick and requeue lets other tasks run, even if the permit is granted again at once.
-#[test]
-fn a_requeued_request_yields_once_to_other_tasks() {
-    let breaker = breaker(1, 1);
-    let permit = now(Acquire::new(Arc::clone(&breaker))).expect("a free permit");
-    let mut returned = Task::new(permit.requeue()).waiting();
-    drop(returned.woken().expect("granted at once"));
-    assert_eq!(load(&breaker), (0, 0));
-}
-
-#[test]
 fn a_requeued_request_that_is_dropped_unpolled_releases_its_permit() {
     let breaker = breaker(1, 1);
     let permit = now(Acquire::new(Arc::clone(&breaker))).expect("a free permit");

@@ -13,7 +13,7 @@ use super::Capacity;
 
 /// Snapshot of the packed state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Word(u64);
+pub(crate) struct Word(pub(crate) u64);
 
 impl Word {
     /// Flag that is set while requests wait: newcomers queue, and a released permit is passed on.
@@ -25,14 +25,6 @@ impl Word {
     /// Creates a word with nothing running and no waiters.
     pub(crate) fn new(capacity: Capacity) -> Self {
         Self(0).with_capacity(capacity)
-    }
-
-    pub(crate) fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    pub(crate) fn bits(self) -> u64 {
-        self.0
     }
 
     pub(crate) fn running(self) -> u32 {
@@ -81,7 +73,7 @@ mod tests {
 
     #[test]
     fn fields_of_a_word_are_independent_and_bounded() {
-        let full = Word::from_bits(u64::from(Capacity::MAX) << 32 | u64::from(Capacity::MAX));
+        let full = Word(u64::from(Capacity::MAX) << 32 | u64::from(Capacity::MAX));
         assert_eq!((full.capacity(), full.running()), (Capacity::Limited(Capacity::MAX), Capacity::MAX));
         assert!(!full.has_room() && !full.has_waiters());
         let marked = full.with_waiters();

@@ -298,7 +298,6 @@ impl Holding {
         self.listed_shards(&self.me)
     }
 
-    /// Returns the shards that the list assigns to `peer`.
     fn listed_shards(&self, peer: &Peer) -> Shards {
         let nth = self.holders.iter().position(|holder| holder == peer);
         let shards = nth.into_iter().flat_map(|nth| (nth..shards::SHARD_COUNT).step_by(self.holders.len()));

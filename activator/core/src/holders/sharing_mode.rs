@@ -225,7 +225,6 @@ mod tests {
     const SHARES: Contact = Contact::Session(SharingReport { foreign: false, complete: false, shares: true });
     const REPORTS_FOREIGN: Contact = Contact::Session(SharingReport { foreign: true, complete: false, shares: false });
 
-    /// Returns the activator with a name of one letter.
     fn peer(name: &str) -> Peer {
         Peer::from([10, 1, 0, name.as_bytes()[0]])
     }

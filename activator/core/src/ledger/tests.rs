@@ -33,55 +33,56 @@ fn numbers(holders: &[Arc<One>]) -> Vec<u32> {
 }
 
 /// Goal: of full ledgers, the right holder gives way to a busy newcomer, or the newcomer is refused. Rows: the four
-/// holders (workload, host, second since which it is idle), then newcomers (workload, host) with the holders that give
-/// way, or `Err` if it is refused.
+/// holders (two digits for workload and host, second since which it is idle), then newcomers (workload and host) with
+/// the holders that give way, or `Err` if it is refused.
 #[test]
 fn the_largest_holder_gives_way() {
-    type Newcomer = ((u64, u8), Result<&'static [u32], ()>);
+    type Newcomer = (u8, Result<&'static [u32], ()>);
     let (idle, busy) = (Some, None);
-    let rows: [(&str, [(u64, u8, Option<u32>); 4], &[Newcomer]); 9] = [
-        ("room", [(1, 1, busy), (2, 1, busy), (3, 1, busy), (4, 1, busy)], &[]),
-        ("youngest of the largest", [(1, 1, busy), (1, 2, busy), (1, 1, busy), (1, 1, busy)], &[((2, 1), Ok(&[3]))]),
+    let rows: [(&str, [(u8, Option<u32>); 4], &[Newcomer]); 9] = [
+        ("room", [(11, busy), (21, busy), (31, busy), (41, busy)], &[]),
+        ("youngest of the largest", [(11, busy), (12, busy), (11, busy), (11, busy)], &[(21, Ok(&[3]))]),
         (
             "the longest idle before any busy one",
-            [(1, 1, idle(7)), (1, 1, busy), (1, 1, idle(5)), (1, 1, busy)],
-            &[((2, 1), Ok(&[2]))],
+            [(11, idle(7)), (11, busy), (11, idle(5)), (11, busy)],
+            &[(21, Ok(&[2]))],
         ),
-        ("its own idle ones", [(1, 1, busy), (1, 1, idle(7)), (1, 1, busy), (2, 1, idle(3))], &[((1, 1), Ok(&[1]))]),
+        ("its own idle ones", [(11, busy), (11, idle(7)), (11, busy), (21, idle(3))], &[(11, Ok(&[1]))]),
         (
             "none, if the newcomer's workload has most",
-            [(1, 1, busy), (1, 1, busy), (1, 1, busy), (2, 1, idle(3))],
-            &[((1, 1), Err(()))],
+            [(11, busy), (11, busy), (11, busy), (21, idle(3))],
+            &[(11, Err(()))],
         ),
         (
             "the largest address of the newcomer's workload",
-            [(1, 1, busy), (1, 1, busy), (1, 1, busy), (2, 1, busy)],
-            &[((1, 2), Ok(&[2]))],
+            [(11, busy), (11, busy), (11, busy), (21, busy)],
+            &[(12, Ok(&[2]))],
         ),
         // The newcomer of workload 2 replaces a holder of that workload at another address.
         (
             "equal ones keep what they have",
-            [(1, 1, busy), (1, 1, busy), (2, 1, busy), (2, 1, busy)],
-            &[((1, 1), Err(())), ((2, 2), Ok(&[3]))],
+            [(11, busy), (11, busy), (21, busy), (21, busy)],
+            &[(11, Err(())), (22, Ok(&[3]))],
         ),
         (
             "workloads before addresses: all come from one",
-            [(1, 1, busy), (1, 1, busy), (1, 1, busy), (2, 1, busy)],
-            &[((3, 1), Ok(&[2])), ((2, 1), Err(()))],
+            [(11, busy), (11, busy), (11, busy), (21, busy)],
+            &[(31, Ok(&[2])), (21, Err(()))],
         ),
-        ("many alike: the idle", [(1, 1, busy), (1, 2, idle(4)), (1, 3, busy), (1, 4, idle(3))], &[((1, 5), Ok(&[3]))]),
+        ("many alike: the idle", [(11, busy), (12, idle(4)), (13, busy), (14, idle(3))], &[(15, Ok(&[3]))]),
     ];
     for (case, holders, newcomers) in rows {
         let mut ledger = Ledger::new(4, 4);
-        let mut take = |number, (workload, host), idle| {
-            let (taken, others) = ledger.take(group(workload, host), 1, one(number, idle), 10, false);
+        let mut take = |number, whose: u8, idle| {
+            let (taken, others) =
+                ledger.take(group(u64::from(whose / 10), whose % 10), 1, one(number, idle), 10, false);
             taken.map(|_| numbers(&others)).map_err(|_| ())
         };
-        for (number, (workload, host, idle)) in (0..).zip(holders) {
-            assert_eq!(take(number, (workload, host), idle), Ok(vec![]), "{case}: {number}");
+        for (number, (whose, idle)) in (0..).zip(holders) {
+            assert_eq!(take(number, whose, idle), Ok(vec![]), "{case}: {number}");
         }
-        for (number, (group, expected)) in (4..).zip(newcomers) {
-            assert_eq!(take(number, *group, busy), expected.map(<[u32]>::to_vec), "{case}: {number}");
+        for (number, (whose, expected)) in (4..).zip(newcomers) {
+            assert_eq!(take(number, *whose, busy), expected.map(<[u32]>::to_vec), "{case}: {number}");
         }
     }
 }

@@ -325,7 +325,7 @@ impl Throttler {
         let mut state = self.state.lock();
         let result = change(&mut state);
         let snapshot = Arc::new(state.snapshot());
-        state.mark_retired(&snapshot.targets);
+        state.known.values().for_each(|pod| pod.set_retired(!snapshot.targets.contains(pod)));
         let capacity = state.capacity(&snapshot.targets);
         let lowered = capacity.permits() < self.breaker.capacity().permits();
         if lowered {
@@ -383,11 +383,6 @@ impl ThrottlerState {
             }
         };
         Snapshot { policy: Policy::for_concurrency(self.concurrency, shards.is_some()), targets, is_cold }
-    }
-
-    /// Marks each known pod as used or retired.
-    fn mark_retired(&self, targets: &Targets) {
-        self.known.values().for_each(|pod| pod.set_retired(!targets.contains(pod)));
     }
 
     /// Returns the capacity of the pods in use, without the slots of siblings, plus the requests that still run on

@@ -77,7 +77,7 @@ impl Admitted {
 impl Permit {
     /// Returns the destination of the request.
     pub fn destination(&self) -> &Destination {
-        self.slot.destination()
+        &self.slot.pod.destination
     }
 
     /// Gives up the pod and keeps the permit, so that a request of which nothing was sent can [`pick`](Admitted::pick)

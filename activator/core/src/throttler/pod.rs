@@ -74,12 +74,6 @@ impl PodTracker {
     }
 }
 
-impl Slot {
-    pub(super) fn destination(&self) -> &Destination {
-        &self.pod.destination
-    }
-}
-
 impl Drop for Slot {
     fn drop(&mut self) {
         self.pod.in_flight.fetch_sub(1, Ordering::SeqCst);

@@ -100,14 +100,5 @@ mod tests {
             let sizes = shares.iter().map(Vec::len);
             prop_assert!(sizes.clone().max().unwrap_or(0) - sizes.min().unwrap_or(0) <= 1);
         }
-
-        /// Goal: with fewer pods than activators, each activator has one pod, and each pod has an activator.
-        #[test]
-        fn too_few_pods_are_shared_evenly(len in 2usize..30, count in 2u32..60) {
-            prop_assume!(count as usize > len);
-            for index in 0..count {
-                prop_assert_eq!(assigned(len, index, count), vec![index as usize % len]);
-            }
-        }
     }
 }

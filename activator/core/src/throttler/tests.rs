@@ -47,36 +47,6 @@ fn capacity_of(throttler: &Arc<Throttler>) -> Capacity {
     throttler.load().capacity
 }
 
-/// Goal: a held request wakes when the first pod is published, and leaves nothing behind if dropped.
-#[test]
-fn a_held_request_is_released_by_the_first_pod() {
-    let throttler = throttler(1, []);
-    let mut held = wait(&throttler);
-    drop(wait(&throttler)); // The client disconnected while queued.
-    throttler.update(pods([1]));
-    let permit = pick(held.woken().expect("capacity for one request"));
-    assert_eq!(permit.destination().as_str(), "10.0.0.1:8012");
-    drop(permit);
-    let load = throttler.load();
-    assert_eq!((load.in_flight, load.queued), (0, 0), "every guard has released its count");
-    assert_eq!(throttler.not_admitted(), NotAdmitted { refused: 0, abandoned: 1 });
-}
-
-#[test]
-fn without_a_limit_all_are_admitted_while_there_is_a_pod() {
-    let throttler = throttler(0, [1, 2, 3]);
-    assert_eq!(capacity_of(&throttler), Capacity::Unlimited);
-    let mut rng = rng();
-    let mut admit = || now(throttler.acquire()).expect("room").pick(&mut rng).expect("a pod");
-    let permits: Vec<Permit> = (0..300).map(|_| admit()).collect();
-    let even = |pod: &PodLoad| (98..=102).contains(&pod.in_flight);
-    assert!(throttler.pods().iter().all(even), "the less loaded of two keeps it even: {:?}", throttler.pods());
-    throttler.update(Destinations::NONE);
-    let _waits = wait(&throttler);
-    drop(permits);
-    assert_eq!(throttler.load().queued, 1);
-}
-
 /// Goal: a request without a limit that was admitted just before its pods were removed waits for the next pod at the
 /// head of the queue. Knative panics in this case.
 #[test]
@@ -98,15 +68,17 @@ fn a_request_admitted_just_before_its_pods_were_removed_waits_at_the_head() {
     }
 }
 
+/// Goal: pods are picked by Knative's policies. Rows: (container concurrency, pods) -> pod of each concurrent request.
 #[test]
-fn a_pod_that_returns_keeps_its_count() {
-    let throttler = throttler(1, [1]);
-    let on_it = run(&throttler);
-    throttler.update(Destinations::NONE);
-    throttler.update(pods([1]));
-    let mut waits = wait(&throttler);
-    drop(on_it);
-    drop(waits.woken().expect("the slot is free again"));
+fn pods_are_picked_by_upstreams_policies() {
+    let rows: [(u32, u8, &[u8]); 4] =
+        [(1, 1, &[1]), (1, 2, &[1, 2]), (3, 5, &[1, 1, 1]), (5, 3, &[1, 2, 3, 1, 2, 3, 1, 2])];
+    for (concurrency, count, expected) in rows {
+        let throttler = throttler(concurrency, 1..=count);
+        let permits: Vec<Permit> = expected.iter().map(|_| run(&throttler)).collect();
+        let picked = permits.iter().map(|permit| permit.destination().clone());
+        assert!(picked.eq(expected.iter().map(|n| at(*n))), "{concurrency} on {count}");
+    }
 }
 
 /// Goal: a long request on a removed pod does not block the pod's successor, and its permit goes when it ends.
@@ -232,19 +204,6 @@ fn a_pod_is_listed_while_it_is_used_and_then_forgotten() {
 }
 
 #[test]
-fn with_its_only_pod_failed_a_request_goes_back_to_the_head() {
-    let throttler = throttler(0, [1]);
-    let permit = run(&throttler);
-    throttler.mark_failed(&at(1));
-    assert_eq!(capacity_of(&throttler), Capacity::CLOSED);
-    let mut later = wait(&throttler);
-    let admitted = permit.give_up_pod().pick(&mut rng()).expect_err("no pod");
-    let mut first = Task::new(admitted.requeue()).waiting();
-    throttler.restore(&at(1));
-    drop((first.woken(), later.woken()));
-}
-
-#[test]
 fn activators_divide_the_pods() {
     let throttler = throttler(1, [1, 2, 3]);
     assert_eq!(capacity_of(&throttler), Capacity::Limited(3), "index unknown: all");
@@ -275,26 +234,6 @@ fn behind_a_cluster_ip_the_ready_pods_are_the_capacity() {
     throttler.set_concurrency(0);
     throttler.update(cluster_ip(1));
     assert_eq!(capacity_of(&throttler), Capacity::Unlimited);
-}
-
-#[test]
-fn a_changed_concurrency_applies_to_requests_that_wait() {
-    let throttler = throttler(1, [1]);
-    let _one = run(&throttler);
-    let mut waits = wait(&throttler);
-    throttler.set_concurrency(2);
-    let _two = pick(waits.woken().expect("a second slot on the pod"));
-    throttler.set_concurrency(1);
-    let _three_waits = wait(&throttler);
-}
-
-#[test]
-fn a_failing_revision_refuses_waiting_requests() {
-    let throttler = throttler(1, []);
-    let mut held = wait(&throttler);
-    let refusal = AdmissionError::Failing { reason: "CrashLoopBackOff".into() };
-    throttler.refuse_waiting(Some(refusal.clone()));
-    assert_eq!(held.woken().expect_err("refused"), refusal);
 }
 
 // === every sequence of operations ===

@@ -12,12 +12,10 @@ use std::task::{Context, Poll, Waker, ready};
 /// Number of frames to drain on drop: more than a body can have unread, even with one byte each.
 const FRAMES_MAX: u32 = 1 << 16;
 
-/// A body from the client.
 pub(crate) struct FromClient {
     body: Incoming,
     /// Counters of its connection, over HTTP/2.
     unread: Option<Arc<UnreadFrames>>,
-    /// The body was polled.
     polled: bool,
 }
 

@@ -41,9 +41,7 @@ pub enum RequestBody {
 
 /// A body that is streamed from the client.
 pub struct Streamed {
-    /// The client's body.
     body: ReplayBuffer<FromClient>,
-    /// Progress of the upload.
     upload: Arc<Upload>,
     /// The body must not be read yet.
     is_held: bool,

@@ -54,7 +54,6 @@ impl<B> ReplayBuffer<B> {
         self.keeps_sent.then_some((self, bytes))
     }
 
-    /// Returns the next chunk to replay.
     fn next_replayed(&mut self) -> Option<Bytes> {
         if self.sent == self.chunks.len() {
             return None;

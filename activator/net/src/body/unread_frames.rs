@@ -66,7 +66,6 @@ struct Frames {
     bodies: u32,
     /// Number of bodies that have not been polled.
     held: u32,
-    /// Number of unread frames.
     number: u64,
     /// Cost of the frames without their data.
     cost: u64,
@@ -90,7 +89,6 @@ impl UnreadFrames {
         });
     }
 
-    /// Counts a frame that its body yielded.
     pub(crate) fn count_yielded(&self) {
         self.change(|all| {
             let average = |sum: u64| sum.checked_div(all.number);

@@ -23,7 +23,6 @@ const STEP: u32 = 8;
 /// Phase of a connection, or of all connections. It only advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// Normal operation.
     Open,
     /// Normal operation, but clients must reconnect elsewhere: an HTTP/1 response is the last of its connection.
     CloseAfterResponse,
@@ -45,7 +44,6 @@ pub(crate) struct ConnectionState {
     phase: AtomicU8,
     /// Waker of the connection's task, once that has checked the phase.
     waker: Mutex<Option<Waker>>,
-    /// Number of running exchanges.
     pub(super) running: AtomicU32,
     /// Maximum number of concurrent exchanges so far.
     pub(crate) running_max: AtomicU32,
@@ -97,7 +95,6 @@ impl ConnectionState {
         self.port.is_none() && self.running_max.load(Ordering::Relaxed) > 1
     }
 
-    /// Reports whether the clients of its port must reconnect.
     pub(crate) fn must_reconnect(&self) -> bool {
         self.port.as_ref().is_some_and(|port| port.must_reconnect.load(Ordering::Acquire))
     }
@@ -176,10 +173,8 @@ impl ConnectionPermit {
         }
     }
 
-    /// Counts the connection to a workload, and admits a connection that is in the reserve.
-    ///
-    /// # Errors
-    /// There is no room, and no other workload or client has more connections.
+    /// Counts the connection to a workload, and admits a connection that is in the reserve. An error means that there
+    /// is no room, and no other workload or client has more connections.
     pub(crate) fn count_to_workload(&self, workload: u64) -> Result<(), ProxyError> {
         let state = &self.state;
         if state.workload.load(Ordering::Relaxed) != workload {

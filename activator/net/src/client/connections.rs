@@ -35,10 +35,9 @@
 //! than half of the limit is used. When that begins, all connections are regrouped once.
 
 use crate::client::connection_permit::{ConnectionPermit, ConnectionState, Phase};
-use crate::client::host::host_of;
 use crate::client::peer::OwnPort;
 use crate::error::ProxyError;
-use crate::memory::Memory;
+use crate::memory::{Memory, host_of};
 use crate::tcp::is_shortage;
 use activator_core::ledger::{Holder, HolderGroup, Ledger};
 use common_runtime::failure_log::FailureLog;
@@ -213,10 +212,8 @@ impl ClientConnections {
         Some(ConnectionPermit { all, state, address, key, counted: AtomicU32::new(1) })
     }
 
-    /// Adds a connection to the ledger. With `only_idle`, only idle connections may give way for it.
-    ///
-    /// # Errors
-    /// The connection itself would have to give way.
+    /// Adds a connection to the ledger. With `only_idle`, only idle connections may give way for it. An error means
+    /// that the connection itself would have to give way.
     pub(crate) fn admit(
         &self,
         workload: u64,
@@ -366,4 +363,4 @@ impl ClientConnections {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -55,10 +55,8 @@ impl Interims {
     }
 
     /// Writes the waiting response to the client with `write`: all of it if `may_begin` is set, otherwise only the rest
-    /// of a started one. Ready when nothing is left that must be written first.
-    ///
-    /// # Errors
-    /// The connection accepts no more bytes.
+    /// of a started one. Ready when nothing is left that must be written first. An error means that the connection
+    /// accepts no more bytes.
     pub(crate) fn poll_write(
         &self,
         may_begin: bool,

@@ -3,7 +3,6 @@
 pub(crate) mod connection_permit;
 pub(crate) mod connections;
 pub(crate) mod disconnects;
-pub(crate) mod host;
 pub(crate) mod interim;
 pub(crate) mod peer;
 pub(crate) mod timers;

@@ -86,7 +86,6 @@ impl Peer {
         Arc::new(Self { port: self.port.clone(), via: Some(Arc::clone(self)), ..Self::new(client, trust, tls) })
     }
 
-    /// Returns the peer that owns the connection.
     fn connection_owner(&self) -> &Self {
         self.via.as_deref().unwrap_or(self)
     }

@@ -64,7 +64,6 @@ pub fn evidence_of_connect(error: &io::Error) -> Evidence {
     }
 }
 
-/// Converts the error of an exchange over HTTP/2.
 pub(super) fn from_http2(error: h2::Error) -> ExchangeError {
     if error.is_io() {
         return error.into_io().map_or(ExchangeError::Closed, ExchangeError::Io);

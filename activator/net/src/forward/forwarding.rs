@@ -17,7 +17,6 @@ use std::ops::Range;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Sets the forwarding headers of a request from `peer`.
 pub(super) fn set_forwarding(headers: &mut HeaderMap, contract: Contract, peer: &Peer) {
     let is_upstream = contract == Contract::Knative;
     if !is_upstream && !peer.trust.forwarded {
@@ -54,7 +53,6 @@ pub(super) fn set_forwarding(headers: &mut HeaderMap, contract: Contract, peer: 
     headers.insert(FORWARDED_PROTO, scheme);
 }
 
-/// Element of `Forwarded` for a peer with this address.
 fn element(peer: IpAddr, scheme: &[u8]) -> Vec<u8> {
     let node = if peer.is_ipv6() { format!("for=\"[{peer}]\";proto=") } else { format!("for={peer};proto=") };
     [node.as_bytes(), scheme].concat()

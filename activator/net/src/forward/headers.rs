@@ -46,7 +46,9 @@ pub(crate) fn prepare(
     upgradable: bool,
 ) -> Result<Option<HeaderValue>, ProxyError> {
     let keeps_host = contract.is_none_or(|contract| contract == Contract::Plain);
-    let host = if keeps_host { plain_host(head, protocol)? } else { client_host(head)? };
+    // If the pod speaks HTTP/2, the authority of the target stays there.
+    let stays = keeps_host && protocol == Protocol::H2c && head.uri.authority().is_some();
+    let host = if stays { None } else { client_host(head)? };
     let upgrade = if upgradable { requested_upgrade(head) } else { None };
     strip_request(&mut head.headers, contract);
     if let Some(contract) = contract {
@@ -58,7 +60,10 @@ pub(crate) fn prepare(
         }
     }
     if keeps_host {
-        set_or_remove(&mut head.headers, header::HOST, host);
+        match host {
+            Some(host) => drop(head.headers.insert(header::HOST, host)),
+            None => drop(head.headers.remove(header::HOST)),
+        }
     } else {
         head.headers.insert(PROXY_REQUEST, HeaderValue::from_static("activator"));
         if head.headers.get(ORIGINAL_HOST).is_none_or(HeaderValue::is_empty) {
@@ -69,13 +74,6 @@ pub(crate) fn prepare(
         set_upgrade(&mut head.headers, protocol.clone());
     }
     Ok(upgrade)
-}
-
-/// Returns the client's host for the `Host` field. Returns `None` if the pod speaks HTTP/2 and the target has an
-/// authority, which stays there.
-fn plain_host(head: &request::Parts, protocol: Protocol) -> Result<Option<HeaderValue>, ProxyError> {
-    let stays = protocol == Protocol::H2c && head.uri.authority().is_some();
-    if stays { Ok(None) } else { client_host(head) }
 }
 
 pub(crate) fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
@@ -144,17 +142,6 @@ fn client_host(head: &request::Parts) -> Result<Option<HeaderValue>, ProxyError>
     }
 }
 
-fn set_or_remove(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
-    match value {
-        Some(value) => {
-            headers.insert(name, value);
-        }
-        None => {
-            headers.remove(name);
-        }
-    }
-}
-
 /// Returns the protocol that `Connection: Upgrade` and `Upgrade` ask for. `Upgrade: h2c` is not for the pod.
 fn requested_upgrade(head: &request::Parts) -> Option<HeaderValue> {
     let upgrades = elements(&head.headers, header::CONNECTION).any(|element| element.eq_ignore_ascii_case(b"upgrade"));
@@ -214,94 +201,80 @@ mod tests {
     use crate::client::peer::Trust;
     use http::Request;
 
-    fn peer() -> Peer {
-        peer_with(Trust::default())
-    }
+    static POD: HeaderValue = HeaderValue::from_static("10.0.0.1:80");
 
-    fn peer_with(trust: Trust) -> Peer {
+    fn peer(trust: Trust) -> Peer {
         Peer::new("[::ffff:192.0.2.7]:5000".parse().expect("an address"), trust, false)
     }
 
-    fn head(uri: &str, version: Version, fields: &[(&str, &str)]) -> request::Parts {
+    /// Returns a head with the fields of a text such as `host: a|x: b`.
+    fn head(uri: &str, version: Version, fields: &str) -> request::Parts {
         let mut request = Request::builder().uri(uri).version(version);
-        for (name, value) in fields {
-            request = request.header(*name, *value);
+        for (name, value) in fields.split('|').filter_map(|field| field.split_once(": ")) {
+            request = request.header(name, value);
         }
         request.body(()).expect("valid").into_parts().0
     }
 
-    fn fields(head: &request::Parts) -> Vec<(String, String)> {
-        let mut all: Vec<_> = head
-            .headers
-            .iter()
-            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-            .collect();
-        all.sort();
-        all
+    fn prepared(uri: &str, version: Version, fields: &str, contract: Contract, protocol: Protocol) -> request::Parts {
+        let mut head = head(uri, version, fields);
+        prepare(&mut head, Some(contract), &peer(Trust::default()), protocol, false).expect("well-formed");
+        head
     }
 
-    fn sent(contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
-        sent_from(&peer(), contract, given)
+    fn address_to(pod: &HeaderValue, head: &mut request::Parts, contract: Contract, protocol: Protocol) {
+        address(head, contract, pod, protocol, Scheme::HTTP).expect("addressable");
     }
 
-    fn sent_from(peer: &Peer, contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
+    /// Returns the fields that a pod receives as a text, sorted.
+    fn sent(trust: Trust, contract: Contract, given: &str) -> String {
         let mut head = head("/", Version::HTTP_11, given);
-        prepare(&mut head, Some(contract), peer, Protocol::Http1, false).expect("well-formed");
-        address(&mut head, contract, &HeaderValue::from_static("10.0.0.1:80"), Protocol::Http1, Scheme::HTTP)
-            .expect("addressable");
-        fields(&head)
+        prepare(&mut head, Some(contract), &peer(trust), Protocol::Http1, false).expect("well-formed");
+        address_to(&POD, &mut head, contract, Protocol::Http1);
+        let field = |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}", value.to_str().expect("text"));
+        let mut fields: Vec<_> = head.headers.iter().map(field).collect();
+        fields.sort();
+        fields.join("|")
     }
 
-    fn owned(expected: &[(&str, &str)]) -> Vec<(String, String)> {
-        expected.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
-    }
-
+    /// Goal: internal and hop-by-hop fields are removed before ours are set. Clients do not set the original host, but
+    /// in knative mode ingresses do.
     #[test]
-    fn a_plain_pod_receives_no_internal_or_hop_by_hop_fields() {
-        let received = sent(
-            Contract::Plain,
-            &[
-                ("host", "a.example.com"),
-                ("x-own", "kept"),
-                ("k-proxy-request", "x"),
-                ("k-anything", "x"),
-                ("knative-serving-revision", "x"),
-                ("knative-serving-tag", "x"),
-                ("keep-alive", "5"),
-            ],
-        );
-        let expected = [
-            ("host", "a.example.com"),
-            ("x-forwarded-for", "192.0.2.7"),
-            ("x-forwarded-proto", "http"),
-            ("x-own", "kept"),
-        ];
-        assert_eq!(received, owned(&expected));
+    fn each_kind_of_pod_receives_only_its_fields() {
+        use Contract::{Knative, Plain, QueueProxy};
+        let to_plain = "host: a.example.com|x-own: kept|k-proxy-request: x|k-anything: x|knative-serving-revision: x|\
+                        knative-serving-tag: x|keep-alive: 5";
+        let to_proxy = "host: a.example.com|k-proxy-request: x|k-network-hash: h";
+        let hop_by_hop = "host: a|connection: close, X-Drop, K-Proxy-Request, X-Forwarded-For|x-drop: x|\
+                          te: gzip, trailers|upgrade: x|transfer-encoding: chunked";
+        let ip = "x-forwarded-for: 192.0.2.7";
+        let both = format!("{ip}|x-forwarded-proto: http");
+        let ours = |host: &str| format!("host: 10.0.0.1:80|k-original-host: {host}|k-proxy-request: activator");
+        for (contract, given, expected) in [
+            (Plain, to_plain, format!("host: a.example.com|{both}|x-own: kept")),
+            (QueueProxy, to_proxy, format!("{}|{both}", ours("a.example.com"))),
+            (Knative, to_proxy, format!("{}|{ip}", ours("a.example.com"))),
+            (QueueProxy, "host: a|k-original-host: forged", format!("{}|{both}", ours("a"))),
+            (Knative, "host: a|k-original-host: rewritten", format!("{}|{ip}", ours("rewritten"))),
+            (Knative, hop_by_hop, format!("{}|te: trailers|{ip}", ours("a"))),
+        ] {
+            assert_eq!(sent(Trust::default(), contract, given), expected, "{contract:?} {given}");
+        }
     }
 
     /// Goal: pods see forwarding headers of trusted peers only; in knative mode they see those of every peer, as
     /// upstream. `Connection` cannot remove ours.
     #[test]
     fn forwarding_headers_of_untrusted_peers_are_replaced() {
-        let given = [
-            ("connection", "forwarded, x-forwarded-proto"),
-            ("x-forwarded-for", "203.0.113.9"),
-            ("x-forwarded-for", "203.0.113.10"),
-            ("x-forwarded-proto", "https"),
-            ("x-forwarded-proto", "wss"),
-            ("forwarded", "for=x"),
-            ("forwarded", "for=y;proto=https"),
-        ];
-        let (alone, own) = ("192.0.2.7", "for=192.0.2.7;proto=http");
-        let joined = "203.0.113.9, 203.0.113.10, 192.0.2.7";
-        let untouched = [("forwarded", "for=x"), ("forwarded", "for=y;proto=https"), ("x-forwarded-for", joined)];
-        let untouched = [&untouched[..], &[("x-forwarded-proto", "https"), ("x-forwarded-proto", "wss")]].concat();
-        let replaced = vec![("forwarded", own), ("x-forwarded-for", alone), ("x-forwarded-proto", "http")];
-        let added = vec![
-            ("forwarded", "for=x, for=y;proto=https, for=192.0.2.7;proto=https"),
-            ("x-forwarded-for", joined),
-            ("x-forwarded-proto", "https"),
-        ];
+        let given = "x-forwarded-for: 203.0.113.9|x-forwarded-for: 203.0.113.10|x-forwarded-proto: https|\
+                     x-forwarded-proto: wss|forwarded: for=x|forwarded: for=y;proto=https";
+        let (own, joined) = ("x-forwarded-for: 192.0.2.7", "x-forwarded-for: 203.0.113.9, 203.0.113.10, 192.0.2.7");
+        let bare = format!("{own}|x-forwarded-proto: http");
+        let replaced = format!("forwarded: for=192.0.2.7;proto=http|{bare}");
+        let elements = "for=x, for=y;proto=https, for=192.0.2.7;proto=https";
+        let added = format!("forwarded: {elements}|{joined}|x-forwarded-proto: https");
+        let schemes = "x-forwarded-proto: https|x-forwarded-proto: wss";
+        let untouched = format!("forwarded: for=x|forwarded: for=y;proto=https|{joined}|{schemes}");
         let (stranger, router) = (Trust::default(), Trust { revision: true, forwarded: false });
         let proxy = Trust { revision: false, forwarded: true };
         for (trust, contract, expected) in [
@@ -313,92 +286,54 @@ mod tests {
             (stranger, Contract::Knative, &untouched),
             (proxy, Contract::Knative, &untouched),
         ] {
-            let passed = |given: &[(&str, &str)]| {
-                let mut received = sent_from(&peer_with(trust), contract, given);
-                received.retain(|(name, _)| name.contains("forwarded"));
-                received
+            let passed = |given: &str| {
+                let sent = sent(trust, contract, given);
+                sent.split('|').filter(|field| field.contains("forwarded")).collect::<Vec<_>>().join("|")
             };
-            assert_eq!(passed(&given[1..]), owned(expected), "{trust:?} {contract:?}");
-            let named =
-                if contract == Contract::Knative { vec![("x-forwarded-for", joined)] } else { replaced[1..].to_vec() };
+            let (named, unsaid) = if contract == Contract::Knative { (joined, own) } else { (&*bare, &*bare) };
+            assert_eq!(passed(given), *expected, "{trust:?} {contract:?}");
             if trust != proxy {
-                assert_eq!(passed(&given), owned(&named), "{trust:?} {contract:?}, named by Connection");
+                let removing = format!("connection: forwarded, x-forwarded-proto|{given}");
+                assert_eq!(passed(&removing), named, "{trust:?} {contract:?}, named by Connection");
             }
-            let own = if contract == Contract::Knative { &replaced[1..2] } else { &replaced[1..] };
-            assert_eq!(passed(&[]), owned(own), "{trust:?} {contract:?}, nothing said");
+            assert_eq!(passed(""), unsaid, "{trust:?} {contract:?}, nothing said");
         }
-    }
-
-    #[test]
-    fn a_queue_proxy_receives_knatives_fields() {
-        for contract in [Contract::QueueProxy, Contract::Knative] {
-            let mut received =
-                sent(contract, &[("host", "a.example.com"), ("k-proxy-request", "x"), ("k-network-hash", "h")]);
-            received.retain(|(name, _)| !name.contains("forwarded"));
-            let expected =
-                [("host", "10.0.0.1:80"), ("k-original-host", "a.example.com"), ("k-proxy-request", "activator")];
-            assert_eq!(received, owned(&expected));
-        }
-        let ours = sent(Contract::QueueProxy, &[("host", "a"), ("k-original-host", "forged")]);
-        assert!(ours.contains(&("k-original-host".into(), "a".into())), "clients do not set it");
-        let knative = sent(Contract::Knative, &[("host", "a"), ("k-original-host", "rewritten")]);
-        assert!(knative.contains(&("k-original-host".into(), "rewritten".into())), "ingresses do");
-    }
-
-    #[test]
-    fn hop_by_hop_fields_are_removed_before_ours_are_set() {
-        let received = sent(
-            Contract::Knative,
-            &[
-                ("host", "a"),
-                ("connection", "close, X-Drop, K-Proxy-Request, X-Forwarded-For"),
-                ("x-drop", "x"),
-                ("te", "gzip, trailers"),
-                ("upgrade", "x"),
-                ("transfer-encoding", "chunked"),
-            ],
-        );
-        let names: Vec<&str> = received.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["host", "k-original-host", "k-proxy-request", "te", "x-forwarded-for"]);
     }
 
     #[test]
     fn heads_are_translated_between_protocols() {
-        let pod = HeaderValue::from_static("10.0.0.1:80");
-        let mut down = head("http://a.example.com/p?q=1", Version::HTTP_2, &[("cookie", "a=1"), ("cookie", "b=2")]);
-        prepare(&mut down, Some(Contract::Plain), &peer(), Protocol::Http1, false).expect("well-formed");
-        address(&mut down, Contract::Plain, &pod, Protocol::Http1, Scheme::HTTP).expect("addressable");
+        let (plain, h2c) = (Contract::Plain, Protocol::H2c);
+        let cookies = "cookie: a=1|cookie: b=2";
+        let mut down = prepared("http://a.example.com/p?q=1", Version::HTTP_2, cookies, plain, Protocol::Http1);
+        address_to(&POD, &mut down, plain, Protocol::Http1);
         assert_eq!(down.uri, "/p?q=1");
         assert_eq!(down.headers["host"], "a.example.com");
         assert_eq!(down.headers["cookie"], "a=1; b=2");
 
-        let mut up = head("/p?q=1", Version::HTTP_11, &[("host", "a.example.com:8080")]);
-        prepare(&mut up, Some(Contract::Plain), &peer(), Protocol::H2c, false).expect("well-formed");
-        address(&mut up, Contract::Plain, &pod, Protocol::H2c, Scheme::HTTP).expect("addressable");
-        assert_eq!(up.uri, "http://a.example.com:8080/p?q=1");
-        assert!(!up.headers.contains_key("host"));
         let other = HeaderValue::from_static("10.0.0.2:80");
-        address(&mut up, Contract::Plain, &other, Protocol::H2c, Scheme::HTTP).expect("addressable");
-        assert_eq!(up.uri, "http://a.example.com:8080/p?q=1", "the next pod is told the same host");
-        let mut queue_proxy = head("/", Version::HTTP_11, &[("host", "a.example.com")]);
-        prepare(&mut queue_proxy, Some(Contract::QueueProxy), &peer(), Protocol::H2c, false).expect("well-formed");
-        for pod in [pod, other] {
-            address(&mut queue_proxy, Contract::QueueProxy, &pod, Protocol::H2c, Scheme::HTTP).expect("addressable");
-            assert_eq!(queue_proxy.uri.authority().map(Authority::as_str), pod.to_str().ok(), "each its own");
+        let mut up = prepared("/p?q=1", Version::HTTP_11, "host: a.example.com:8080", plain, h2c);
+        for pod in [&POD, &other] {
+            address_to(pod, &mut up, plain, h2c);
+            assert_eq!(up.uri, "http://a.example.com:8080/p?q=1", "the next pod is told the same host");
+            assert!(!up.headers.contains_key("host"));
+        }
+        let mut proxied = prepared("/", Version::HTTP_11, "host: a.example.com", Contract::QueueProxy, h2c);
+        for pod in [&POD, &other] {
+            address_to(pod, &mut proxied, Contract::QueueProxy, h2c);
+            assert_eq!(proxied.uri.authority().map(Authority::as_str), pod.to_str().ok(), "each its own");
         }
     }
 
     /// Goal: with HTTP/2 on both sides, the target keeps its authority, which has priority over `Host`.
     #[test]
     fn the_authority_of_an_http2_target_has_priority_over_host() {
-        let pod = HeaderValue::from_static("10.0.0.1:80");
         for (contract, expected) in
             [(Contract::Plain, "https://a.example.com/p?q=1"), (Contract::QueueProxy, "https://10.0.0.1:80/p?q=1")]
         {
-            let mut through = head("http://a.example.com/p?q=1", Version::HTTP_2, &[("host", "b.example.com")]);
-            prepare(&mut through, Some(contract), &peer(), Protocol::H2c, false).expect("well-formed");
+            let given = ("http://a.example.com/p?q=1", "host: b.example.com");
+            let mut through = prepared(given.0, Version::HTTP_2, given.1, contract, Protocol::H2c);
             for _ in 0..2 {
-                address(&mut through, contract, &pod, Protocol::H2c, Scheme::HTTPS).expect("addressable");
+                address(&mut through, contract, &POD, Protocol::H2c, Scheme::HTTPS).expect("addressable");
                 assert_eq!((through.uri.to_string().as_str(), through.version), (expected, Version::HTTP_2));
                 assert!(!through.headers.contains_key("host"));
             }
@@ -409,18 +344,19 @@ mod tests {
 
     #[test]
     fn an_upgrade_is_kept_only_if_the_connection_supports_it() {
-        let websocket = [("host", "a"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
-        let h2c = [("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c")];
+        let websocket = "host: a|connection: keep-alive, Upgrade|upgrade: websocket";
+        let h2c = "connection: Upgrade, HTTP2-Settings|upgrade: h2c";
         for (given, upgradable, kept) in
-            [(&websocket[..], true, Some("websocket")), (&websocket[..], false, None), (&h2c[..], true, None)]
+            [(websocket, true, Some("websocket")), (websocket, false, None), (h2c, true, None)]
         {
             let mut head = head("/", Version::HTTP_11, given);
-            let upgrade = prepare(&mut head, Some(Contract::Plain), &peer(), Protocol::Http1, upgradable);
+            let peer = peer(Trust::default());
+            let upgrade = prepare(&mut head, Some(Contract::Plain), &peer, Protocol::Http1, upgradable);
             let kept = kept.map(HeaderValue::from_static);
-            assert_eq!(upgrade.expect("well-formed"), kept, "{given:?}, {upgradable}");
-            assert_eq!(head.headers.get("upgrade"), kept.as_ref(), "{given:?}, {upgradable}");
+            assert_eq!(upgrade.expect("well-formed"), kept, "{given}, {upgradable}");
+            assert_eq!(head.headers.get("upgrade"), kept.as_ref(), "{given}, {upgradable}");
             let connection = kept.map(|_| HeaderValue::from_static("Upgrade"));
-            assert_eq!(head.headers.get("connection"), connection.as_ref(), "{given:?}, {upgradable}");
+            assert_eq!(head.headers.get("connection"), connection.as_ref(), "{given}, {upgradable}");
         }
     }
 }

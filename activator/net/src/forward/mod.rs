@@ -97,7 +97,6 @@ pub struct Prepared {
     delivery: Delivery,
 }
 
-/// Delivery of a request to its pods.
 struct Delivery {
     contract: Contract,
     protocol: Protocol,
@@ -156,7 +155,7 @@ impl Prepared {
         let upgradable = protocol == Protocol::Http1 && is_http11;
         let on_upgrade =
             (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
-        let may_have_run = MayHaveRun::taken(&mut request);
+        let may_have_run = request.extensions_mut().remove::<MayHaveRun>().is_some();
         let (mut head, body) = request.into_parts();
         let for_pods = (!is_relayed).then_some(contract);
         let upgrade_protocol = headers::prepare(&mut head, for_pods, &peer, protocol, upgradable)?;

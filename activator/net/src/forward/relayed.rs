@@ -84,7 +84,6 @@ impl Prepared {
             && self.body.is_untouched()
     }
 
-    /// Returns the failure of a request that was turned away.
     pub(super) fn turned_away(self: Box<Self>) -> Failure {
         Failure::Elsewhere { cause: "turned away by the holder".to_owned(), request: self, evidence: Evidence::None }
     }
@@ -94,15 +93,7 @@ impl Prepared {
 #[derive(Clone, Copy)]
 pub(super) struct MayHaveRun;
 
-impl MayHaveRun {
-    /// Removes the mark. Returns whether there was one.
-    pub(super) fn taken<B>(request: &mut Request<B>) -> bool {
-        request.extensions_mut().remove::<Self>().is_some()
-    }
-}
-
 impl Delivery {
-    /// Reports whether a response turns the request away.
     pub(super) fn is_turned_away<B>(&self, response: &Response<B>) -> bool {
         self.is_relayed
             && response.status() == StatusCode::MISDIRECTED_REQUEST

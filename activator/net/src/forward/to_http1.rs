@@ -71,10 +71,8 @@ impl Prepared {
         }
     }
 
-    /// Prepares an HTTP/1.1 pod's response for the client. A 101 begins a tunnel.
-    ///
-    /// # Errors
-    /// The response is a 101 that was not requested.
+    /// Prepares an HTTP/1.1 pod's response for the client. A 101 begins a tunnel. An error means that the response is a
+    /// 101 that was not requested.
     fn finish_http1(
         mut self: Box<Self>,
         pool: &Pool,

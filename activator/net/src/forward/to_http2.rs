@@ -75,7 +75,6 @@ impl Prepared {
 }
 
 impl Delivery {
-    /// Reassembles the request.
     fn prepare(self, head: request::Parts, body: RequestBody) -> Box<Prepared> {
         Box::new(Prepared { head, body, upgrade: None, delivery: self })
     }

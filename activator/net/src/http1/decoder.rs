@@ -28,7 +28,6 @@ pub(crate) enum Decoder {
 /// Next element of a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
-    /// Size of a chunk.
     Size,
     /// Number of bytes left of a chunk, at least one.
     Data(u64),
@@ -44,10 +43,7 @@ impl Decoder {
     ///
     /// Returns true as second value if the framing is faulty (RFC 9112, 6.1): both `Transfer-Encoding` and
     /// `Content-Length` (the latter is removed), or chunks in HTTP/1.0. The connections to the client and to the pod
-    /// must then be closed.
-    ///
-    /// # Errors
-    /// The end of the body is ambiguous.
+    /// must then be closed. An error means that the end of the body is ambiguous.
     pub(crate) fn for_response(
         status: StatusCode,
         version: Version,
@@ -75,7 +71,6 @@ impl Decoder {
         Ok((body, is_faulty))
     }
 
-    /// Returns true if the body is complete.
     pub(crate) fn is_done(&self) -> bool {
         *self == Self::Done
     }
@@ -92,10 +87,8 @@ impl Decoder {
         }
     }
 
-    /// Takes data or trailers from the front of `input`. Returns `None` if there are none yet, or no more.
-    ///
-    /// # Errors
-    /// The chunks are malformed, or a size line or the trailers are too long.
+    /// Takes data or trailers from the front of `input`. Returns `None` if there are none yet, or no more. An error
+    /// means that the chunks are malformed, or a size line or the trailers are too long.
     pub(crate) fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Frame<Bytes>>, Malformed> {
         match self {
             Self::Length(left) => {
@@ -307,7 +300,6 @@ mod tests {
     /// Data, trailers if any, remaining input, and the final state.
     type Decoded = (Vec<u8>, Option<HeaderMap>, Vec<u8>, Decoder);
 
-    /// Decodes `bytes` in parts of this length.
     fn decoded(bytes: &[u8], part: usize) -> Result<Decoded, Malformed> {
         let mut decoder = Decoder::Chunked(Chunk::Size);
         let (mut input, mut data, mut trailers) = (BytesMut::new(), Vec::new(), None);

@@ -9,7 +9,6 @@ use http::header::{
 use http::request;
 use http_body::Body;
 
-/// Framing of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     /// Number of bytes still to be written.
@@ -86,14 +85,14 @@ fn is_forbidden_in_trailers(name: &HeaderName) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::body::RequestBody;
     use bytes::Bytes;
     use http::Request;
     use http_body_util::{Empty, StreamBody};
 
-    fn head(method: &str, uri: &str, fields: &[(&str, &str)]) -> request::Parts {
+    pub(crate) fn head(method: &str, uri: &str, fields: &[(&str, &str)]) -> request::Parts {
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in fields {
             request = request.header(*name, *value);
@@ -101,7 +100,6 @@ mod tests {
         request.body(()).expect("valid").into_parts().0
     }
 
-    /// Returns a body of unknown length.
     fn endless() -> impl Body {
         StreamBody::new(futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>())
     }

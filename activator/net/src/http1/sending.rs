@@ -62,10 +62,8 @@ impl Sending {
         Self { coalesced, written, data, line_end, coding, trailers, ended, has_begun, is_over }
     }
 
-    /// Writes as much as is available and `io` accepts. Ready when everything is written.
-    ///
-    /// # Errors
-    /// No more can be written.
+    /// Writes as much as is available and `io` accepts. Ready when everything is written. An error means that no more
+    /// can be written.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -201,8 +199,9 @@ impl Drop for Sending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http1::request::tests::head;
     use futures::stream;
-    use http::{HeaderMap, HeaderValue, Request};
+    use http::{HeaderMap, HeaderValue};
     use http_body_util::{Empty, Full, StreamBody};
     use std::convert::Infallible;
     use std::io;
@@ -247,14 +246,6 @@ mod tests {
         }
     }
 
-    fn post(fields: &[(&str, &str)]) -> request::Parts {
-        let mut request = Request::post("/");
-        for (name, value) in fields {
-            request = request.header(*name, *value);
-        }
-        request.body(()).expect("valid").into_parts().0
-    }
-
     fn frames(frames: Vec<Frame<Bytes>>) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {
         StreamBody::new(stream::iter(frames.into_iter().map(Ok)))
     }
@@ -265,7 +256,7 @@ mod tests {
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
     {
         let mut io = Narrow { pauses: true, ..Narrow::new(at_once) };
-        let mut sending = Sending::new(&post(fields), &body);
+        let mut sending = Sending::new(&head("POST", "/", fields), &body);
         assert!(!sending.has_begun && !sending.is_over);
         let mut turn = tokio_test::task::spawn(());
         loop {
@@ -314,7 +305,7 @@ mod tests {
     fn a_known_end_is_written_with_the_last_data() {
         for length in [1, SMALL + 1] {
             let body = Full::new(Bytes::from(vec![b'x'; length]));
-            let mut sending = Sending::new(&post(&[]), &body);
+            let mut sending = Sending::new(&head("POST", "/", &[]), &body);
             sending.coding = Coding::Chunked;
             let mut body = body;
             tokio_test::task::spawn(()).enter(|cx, _| sending.coalesce(cx, &mut body)).expect("well-formed");
@@ -342,7 +333,7 @@ mod tests {
     fn a_head_does_not_wait_for_its_body() {
         let mut body = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
         let mut io = Narrow::new(usize::MAX);
-        let mut sending = Sending::new(&post(&[]), &body);
+        let mut sending = Sending::new(&head("POST", "/", &[]), &body);
         tokio_test::task::spawn(()).enter(|cx, _| assert_pending!(sending.poll(cx, &mut body, &mut io)));
         assert!(sending.has_begun && !sending.is_over);
         assert!(io.taken.ends_with(b"chunked\r\n\r\n"));
@@ -355,7 +346,7 @@ mod tests {
     #[test]
     fn sending_is_not_over_before_the_flush() {
         let mut io = Narrow { flushes_delayed: 1, ..Narrow::new(usize::MAX) };
-        let (mut body, head) = (Empty::<Bytes>::new(), post(&[]));
+        let (mut body, head) = (Empty::<Bytes>::new(), head("POST", "/", &[]));
         let mut sending = Sending::new(&head, &body);
         tokio_test::task::spawn(()).enter(|cx, _| assert_pending!(sending.poll(cx, &mut body, &mut io)));
         assert!(sending.has_begun && !sending.is_over);

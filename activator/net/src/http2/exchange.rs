@@ -26,9 +26,7 @@ pub(crate) enum Failed {
 
 /// A request whose stream is open.
 pub(super) struct Exchange {
-    /// Head of the response.
     pub(super) answer: ResponseFuture,
-    /// Body of the request.
     pub(super) upload: Outgoing,
 }
 

@@ -36,7 +36,6 @@ fn reason_of(error: &(dyn Error + 'static)) -> h2::Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
 
     #[derive(Debug, thiserror::Error)]
     #[error("the body broke off")]
@@ -48,14 +47,5 @@ mod tests {
         assert_eq!(reason_of(&cancelled()), h2::Reason::CANCEL);
         assert_eq!(reason_of(&BodyFailure(cancelled())), h2::Reason::CANCEL);
         assert_eq!(reason_of(&std::fmt::Error), h2::Reason::INTERNAL_ERROR);
-    }
-
-    #[test]
-    fn only_a_valid_length_is_used() {
-        for (value, expected) in [("36", Some(36)), ("0", Some(0)), ("-1", None), ("many", None)] {
-            let headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static(value))]);
-            assert_eq!(content_length(&headers), expected, "{value}");
-        }
-        assert_eq!(content_length(&HeaderMap::new()), None);
     }
 }

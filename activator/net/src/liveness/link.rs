@@ -17,7 +17,6 @@ const UNANSWERED: Duration = Duration::from_secs(2);
 /// Minimum wait for a doubted pod's answer to a connect, in addition to the silence before.
 const CHECK_MIN: Duration = Duration::from_millis(200);
 
-/// State of one address.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) address: SocketAddr,
@@ -78,10 +77,7 @@ impl Link {
         }
     }
 
-    /// Fails if a connect was left unanswered, so that waiting requests do not repeat it.
-    ///
-    /// # Errors
-    /// A connect was left unanswered since `start`.
+    /// Fails if a connect was left unanswered since `start`, so that waiting requests do not repeat it.
     pub(crate) fn answers_since(&self, start: Instant) -> io::Result<()> {
         match *self.unanswered.lock() {
             Some(at) if at >= start => Err(io::Error::new(ErrorKind::TimedOut, "new connections are not answered")),
@@ -98,10 +94,8 @@ impl Link {
         self.connects.load(Ordering::Relaxed)
     }
 
-    /// Checks by a connect whether the pod's kernel is alive.
-    ///
-    /// # Errors
-    /// The pod refused the connect, or answered neither this connect nor another one meanwhile.
+    /// Checks by a connect whether the pod's kernel is alive. An error means that the pod refused the connect, or
+    /// answered neither this connect nor another one meanwhile.
     pub(super) async fn check(&self) -> io::Result<()> {
         let connects = self.connects();
         let round_trip = self.round_trip().unwrap_or_default();
@@ -133,10 +127,8 @@ impl Lost<'_> {
         }
     }
 
-    /// Awaits a connection, unless the pod is lost meanwhile. Many requests may wait for connections.
-    ///
-    /// # Errors
-    /// The pod could not be connected to, or is lost.
+    /// Awaits a connection, unless the pod is lost meanwhile. Many requests may wait for connections. An error means
+    /// that the pod could not be connected to, or is lost.
     pub(crate) async fn connected<T>(self, connection: impl Future<Output = io::Result<T>> + Unpin) -> io::Result<T> {
         self.unless(connection).await.unwrap_or_else(|| Err(ErrorKind::HostUnreachable.into()))
     }

@@ -32,15 +32,10 @@ pub(crate) async fn run(liveness: Arc<Liveness>, shutdown: CancellationToken) {
 struct Entry {
     tracked: Arc<Tracked>,
     detector: SilenceDetector,
-    /// Keep-alive probes early.
     probes_early: bool,
 }
 
 impl Entry {
-    fn new(tracked: Arc<Tracked>) -> Self {
-        Self { tracked, detector: SilenceDetector::default(), probes_early: false }
-    }
-
     /// Judges the connection. `closely` is set if a connect to its pod has just been unanswered.
     fn look(&mut self, now: Instant, closely: bool) -> Judgement {
         let counts = self.tracked.counts();
@@ -102,7 +97,8 @@ impl Task {
 
     fn take_opened(&mut self) {
         let mut inbox = self.liveness.inbox.lock();
-        self.entries.extend(std::mem::take(&mut inbox.opened).into_iter().map(Entry::new));
+        let new = |tracked| Entry { tracked, detector: SilenceDetector::default(), probes_early: false };
+        self.entries.extend(std::mem::take(&mut inbox.opened).into_iter().map(new));
         inbox.sleeping = self.entries.is_empty();
     }
 

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::net::TcpStream;
 
-/// A monitored connection.
 #[derive(Debug)]
 pub(crate) struct Tracked {
     pub(super) link: Arc<Link>,
@@ -60,7 +59,6 @@ impl Tracked {
         self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Counts a read by the owner.
     pub(crate) fn read(&self) {
         self.reads.store(self.reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         self.waiting.store(false, Ordering::Relaxed);

@@ -37,7 +37,6 @@ use tokio::net::TcpStream;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const KEEPALIVE_RETRIES: u32 = 2;
 
-/// A connection to a pod.
 #[derive(Debug)]
 pub(crate) struct PodStream {
     /// `None` after a failed registration with another worker, which closed the socket.
@@ -53,10 +52,8 @@ pub(crate) struct PodStream {
 }
 
 impl PodStream {
-    /// Wraps a new connection. It is tracked as a connection to the address of a link, or has a user timeout.
-    ///
-    /// # Errors
-    /// The socket is no longer connected.
+    /// Wraps a new connection. It is tracked as a connection to the address of a link, or has a user timeout. An error
+    /// means that the socket is no longer connected.
     pub(crate) fn new(connected: Connected, tracking: Option<(&Liveness, &Arc<Link>)>) -> io::Result<Self> {
         let Connected { stream, round_trip } = connected;
         stream.set_nodelay(true)?;
@@ -78,10 +75,8 @@ impl PodStream {
         self.turn = Some(Turn::default());
     }
 
-    /// Converts the tracked stream to a byte stream. Nothing must have been sent.
-    ///
-    /// # Errors
-    /// The socket is no longer connected.
+    /// Converts the tracked stream to a byte stream. Nothing must have been sent. An error means that the socket is no
+    /// longer connected.
     pub(crate) fn into_end(mut self) -> io::Result<TcpEnd> {
         let stream = self.stream.take().ok_or(ErrorKind::NotConnected)?;
         Ok(TcpEnd::new(stream, UserTimeout::new(None), self.tracked.take()))

@@ -19,7 +19,6 @@ use std::io;
 use std::net::SocketAddr;
 use tokio_util::either::Either;
 
-/// TLS settings for the pods of one namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct PodTls {
     roots: Roots,
@@ -51,10 +50,8 @@ impl PodTls {
         SocketAddr::new(plain.ip(), port)
     }
 
-    /// Performs the handshake over a connection.
-    ///
-    /// # Errors
-    /// The pod closed the connection, or its certificate is invalid ([`io::ErrorKind::InvalidData`]).
+    /// Performs the handshake over a connection. An error means that the pod closed the connection, or its certificate
+    /// is invalid ([`io::ErrorKind::InvalidData`]).
     pub(crate) async fn handshake(&self, stream: PodStream) -> io::Result<PodIo> {
         let name = ServerName::try_from(DATA_PLANE_NAME).map_err(io::Error::other)?;
         let stream = TlsConnector::from(self.roots.config()).connect(name, stream).await?;
@@ -73,7 +70,6 @@ impl PodTls {
     }
 }
 
-/// Returns the TCP connection of a connection to a pod.
 pub(crate) fn tcp_of(io: &mut PodIo) -> &mut PodStream {
     match io {
         PodIo::Left(stream) => stream,

@@ -33,10 +33,8 @@ const BUSY_ROUND_TRIPS: u32 = 4;
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 impl Pool {
-    /// Waits for a permit to dial.
-    ///
-    /// # Errors
-    /// A connect was left unanswered meanwhile, so that waiting requests do not repeat it.
+    /// Waits for a permit to dial. An error means that a connect was left unanswered meanwhile, so that waiting
+    /// requests do not repeat it.
     pub(super) async fn permit(&self) -> io::Result<SemaphorePermit<'_>> {
         let start = Instant::now();
         let permit = self.permits.acquire().await.map_err(io::Error::other)?;
@@ -44,19 +42,14 @@ impl Pool {
         Ok(permit)
     }
 
-    /// Wraps a new connection to the address, and tracks it.
-    ///
-    /// # Errors
-    /// The socket is no longer connected.
+    /// Wraps a new connection to the address, and tracks it. An error means that the socket is no longer connected.
     pub(super) fn connected(&self, connected: Connected) -> io::Result<PodStream> {
         self.link.connected_in(connected.round_trip);
         PodStream::new(connected, Some((&self.liveness, &self.link)))
     }
 
-    /// Connects, with a TLS handshake if requests are encrypted.
-    ///
-    /// # Errors
-    /// The pod could not be connected to. [`io::ErrorKind::ResourceBusy`]: it had no room for this connect.
+    /// Connects, with a TLS handshake if requests are encrypted. An error means that the pod could not be connected to.
+    /// With [`io::ErrorKind::ResourceBusy`] it had no room for this connect.
     pub(super) async fn dial(&self) -> io::Result<PodIo> {
         let stream = self.dial_plain(target_of(self.address, self.tls.as_ref())).await?;
         let Some(tls) = &self.tls else { return Ok(stream.into()) };
@@ -69,10 +62,7 @@ impl Pool {
         }
     }
 
-    /// Connects to a port of the pod.
-    ///
-    /// # Errors
-    /// Same errors as [`Pool::dial`].
+    /// Connects to a port of the pod. Same errors as [`Pool::dial`].
     pub(super) async fn dial_plain(&self, target: SocketAddr) -> io::Result<PodStream> {
         let patience = match self.link.round_trip() {
             Some(round_trip) => Patience {

@@ -64,7 +64,6 @@ pub struct Pool {
     pub(crate) relays: AtomicBool,
     /// Support of each protocol by the pod, as far as it was detected.
     http_support: Mutex<[Option<bool>; 2]>,
-    /// Time of its last logged failure.
     last_logged: Mutex<Option<Instant>>,
 }
 
@@ -100,10 +99,8 @@ impl Pool {
         self.tls.is_some()
     }
 
-    /// Connects for a probe to a plain port, within `timeout`.
-    ///
-    /// # Errors
-    /// Returns the probe's outcome if the pod could not be connected to.
+    /// Connects for a probe to a plain port, within `timeout`. Returns the probe's outcome if the pod could not be
+    /// connected to.
     pub(crate) async fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<PodStream, ProbeOutcome> {
         let start = Instant::now();
         let connected = connect(address, Patience::without_doubt(timeout), || false, || {}).await;
@@ -133,10 +130,8 @@ impl Pool {
     }
 
     /// Returns a new HTTP/1.1 connection, or one that becomes idle during the wait for a permit to dial.
-    /// `must_not_repeat` is set for a request that must not run twice.
-    ///
-    /// # Errors
-    /// The pod could not be connected to.
+    /// `must_not_repeat` is set for a request that must not run twice. An error means that the pod could not be
+    /// connected to.
     pub(crate) async fn http1(&self, must_not_repeat: bool) -> io::Result<Box<Http1>> {
         let _permit = self.permit().await?;
         if let Some(connection) = self.http1.take(must_not_repeat) {
@@ -149,9 +144,7 @@ impl Pool {
     }
 
     /// Returns a new HTTP/1.1 connection, even if others are idle, because only a new one proves that the pod is alive.
-    ///
-    /// # Errors
-    /// The pod could not be connected to.
+    /// An error means that the pod could not be connected to.
     pub(crate) async fn new_http1(&self) -> io::Result<Box<Http1>> {
         let _permit = self.permit().await?;
         Ok(Http1::new(self.dial().await?))
@@ -205,10 +198,7 @@ impl Pool {
     /// Reserves a place on an HTTP/2 connection: one with room, or a new one. Before it dials, it waits for the pod's
     /// stream limit on the worker's newest connection, which may have room. It does not hold the lock meanwhile,
     /// because the dials of all workers take that. Connections that were made before `since` are not used, because only
-    /// a new one proves that the pod is alive.
-    ///
-    /// # Errors
-    /// The pod could not be connected to.
+    /// a new one proves that the pod is alive. An error means that the pod could not be connected to.
     pub(crate) async fn http2(&self, since: Option<Instant>) -> io::Result<Stream> {
         let start = Instant::now();
         loop {
@@ -229,10 +219,7 @@ impl Pool {
     }
 
     /// Reports whether the pod speaks HTTP/2. If that is unknown, a new connection shows it: an HTTP/2 pod sends its
-    /// settings. A pod that sends nothing is assumed to be slow.
-    ///
-    /// # Errors
-    /// The pod could not be connected to.
+    /// settings. A pod that sends nothing is assumed to be slow. An error means that the pod could not be connected to.
     pub(crate) async fn takes_http2(&self) -> io::Result<bool> {
         let start = Instant::now();
         let _dialling = self.http2.dialling.lock().await;

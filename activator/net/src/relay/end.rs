@@ -36,7 +36,6 @@ impl TcpEnd {
         Poll::Ready(self.after_read(read))
     }
 
-    /// Reads with `read`, which must not block.
     pub(crate) fn poll_read_with(
         &mut self,
         cx: &mut Context<'_>,
@@ -75,10 +74,7 @@ impl TcpEnd {
         }
     }
 
-    /// Ends the direction towards the peer.
-    ///
-    /// # Errors
-    /// The socket is no longer connected.
+    /// Ends the direction towards the peer. An error means that the socket is no longer connected.
     pub(crate) fn finish(&self) -> io::Result<()> {
         SockRef::from(&self.stream).shutdown(Shutdown::Write)?;
         if let Some(tracked) = &self.tracked {

@@ -27,7 +27,6 @@ const LINE_MAX: usize = 1024;
 /// Maximum wait for the complete line.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// First bytes of a connection.
 enum FirstBytes {
     /// A complete mark, and the length of its line.
     Mark(String, usize),
@@ -38,10 +37,8 @@ enum FirstBytes {
 }
 
 /// Takes the mark at the start of a connection, if there is one, and nothing else. From another activator's address
-/// (`is_sibling`) it waits for a mark; a client may send nothing at all.
-///
-/// # Errors
-/// The connection is broken, or a required mark is not complete in time. None of its bytes may then reach a pod.
+/// (`is_sibling`) it waits for a mark; a client may send nothing at all. An error means that the connection is broken,
+/// or a required mark is not complete in time. None of its bytes may then reach a pod.
 pub(crate) async fn take_mark(stream: &TcpStream, is_sibling: impl Fn() -> bool) -> io::Result<Option<String>> {
     let until = Instant::now() + PATIENCE;
     let mut is_last = false;
@@ -66,7 +63,6 @@ pub(crate) async fn take_mark(stream: &TcpStream, is_sibling: impl Fn() -> bool)
     }
 }
 
-/// Peeks at the received bytes.
 fn peek(stream: &TcpStream) -> io::Result<FirstBytes> {
     let mut line = [0; LINE_MAX];
     let read = match recv(stream, &mut line, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
@@ -83,10 +79,8 @@ fn peek(stream: &TcpStream) -> io::Result<FirstBytes> {
     }
 }
 
-/// Marks a new connection to another activator, and waits for its answer.
-///
-/// # Errors
-/// The connection is broken or closed.
+/// Marks a new connection to another activator, and waits for its answer. An error means that the connection is broken
+/// or closed.
 pub(crate) async fn send_mark(end: &mut TcpEnd, mark: &str) -> io::Result<u8> {
     let line = [PREFIX, mark.as_bytes(), b"\n"].concat();
     let mut left = &line[..];

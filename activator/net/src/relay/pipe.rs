@@ -64,20 +64,15 @@ impl Pipe {
         }
     }
 
-    /// Moves received bytes into the pipe. The pipe is empty, so `WouldBlock` means that the socket has no input.
-    ///
-    /// # Errors
-    /// Returns the socket's error.
+    /// Moves received bytes into the pipe. The pipe is empty, so `WouldBlock` means that the socket has no input. Fails
+    /// with the socket's error.
     pub(super) fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.filled = retry_on_intr(|| splice(socket, None, &self.write, None, MOVED_MAX, FLAGS))?;
         self.last_read = self.filled;
         Ok(self.last_read)
     }
 
-    /// Moves out as many bytes as the socket has room for.
-    ///
-    /// # Errors
-    /// Returns the socket's error.
+    /// Moves out as many bytes as the socket has room for. Fails with the socket's error.
     pub(super) fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let moved = retry_on_intr(|| splice(&self.read, None, socket, None, self.filled, FLAGS))?;
         self.filled = self.filled.saturating_sub(moved);

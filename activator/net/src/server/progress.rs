@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 /// State of one connection. Over HTTP/1, one task changes all of it.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Number of reads.
     pub(super) reads: AtomicU32,
     /// Number of complete and valid heads.
     pub(super) heads: AtomicU64,

@@ -34,7 +34,6 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Number of bytes of the preface with which no HTTP/1 method begins (RFC 9113, 3.4).
 const HTTP2_BEGINS: usize = 3;
 
-/// Detected protocol of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
@@ -58,7 +57,6 @@ pub(super) async fn detect(stream: &TcpStream) -> io::Result<Protocol> {
     Ok(peek_until::<{ PREFACE.len() }, _>(stream, protocol_of).await?.unwrap_or(Protocol::Closed))
 }
 
-/// Detects the protocol on a port with any protocol.
 pub(super) async fn detect_any(stream: &TcpStream) -> io::Result<Protocol> {
     Ok(peek_until::<LINE_MAX, _>(stream, protocol_of_any).await?.unwrap_or(Protocol::Other))
 }
@@ -85,10 +83,8 @@ pub(super) async fn peek_until<const N: usize, T>(
     }
 }
 
-/// Returns the protocol of a connection that begins with `first`.
-///
-/// # Errors
-/// `WouldBlock`: the next bytes decide.
+/// Returns the protocol of a connection that begins with `first`. The error `WouldBlock` means that the next bytes
+/// decide.
 fn protocol_of(first: &[u8]) -> io::Result<Protocol> {
     let fitting = first.iter().zip(PREFACE).take_while(|(byte, expected)| byte == expected).count();
     match first.len() {
@@ -100,10 +96,7 @@ fn protocol_of(first: &[u8]) -> io::Result<Protocol> {
     }
 }
 
-/// Returns the protocol among all protocols.
-///
-/// # Errors
-/// `WouldBlock`: the next bytes decide.
+/// Returns the protocol among all protocols. The error `WouldBlock` means that the next bytes decide.
 fn protocol_of_any(first: &[u8]) -> io::Result<Protocol> {
     // A shortcut for the input of nearly all clients.
     let end = first.iter().position(|byte| *byte == b'\n').unwrap_or_default();
@@ -202,26 +195,7 @@ mod tests {
         let rows: &[(&[u8], Option<Protocol>)] = &[
             (b"", Some(Closed)),
             (b"GET / HTTP/1.1\r\n", Some(Http1)),
-            (b"GET http://a/ HTTP/1.0\n", Some(Http1)),
-            (b"OPTIONS * HTTP/1.1\r\n", Some(Http1)),
             (b"CONNECT a:1 HTTP/1.1\r\n", Some(Http1)),
-            (b"BREW-IT /pot HTTP/1.1\r\n", Some(Http1)),
-            (b"get / http/1.1\r\n", Some(Http1)),
-            (b"\r\n\nGET / HTTP/1.1\r\n", Some(Http1)),
-            (b"GET\t/\tHTTP/1.1\r\n", Some(Http1)),
-            (b"GET\x0b/\x0bHTTP/1.1\r\n", Some(Http1)),
-            (b"GET\x0c/\x0cHTTP/1.1\r\n", Some(Http1)),
-            (b"GET\r/\rHTTP/1.1\r\n", Some(Http1)),
-            (b"GET\x1c/\x1cHTTP/1.1\r\n", Some(Http1)),
-            (b"GET\x1d/\x1dHTTP/1.1\r\n", Some(Http1)),
-            (b"GET\x1e/\x1eHTTP/1.1\r\n", Some(Http1)),
-            (b"GET\x1f/\x1fHTTP/1.1\r\n", Some(Http1)),
-            (b"GET\x85/\x85HTTP/1.1\r\n", Some(Http1)),
-            (b"GET\xa0/\xa0HTTP/1.1\r\n", Some(Http1)),
-            (b"GET\xc2\x85/\xc2\xa0HTTP/1.1\r\n", Some(Http1)),
-            (b"GET ?\x01 HTTP/1.1\r\n", Some(Http1)),
-            (b"G@T / HTTP/1.1\r\n", Some(Http1)),
-            (b"G@T /\r\nHost: a\r\n", Some(Http1)),
             (b" GET / HTTP/1.1\r\n", Some(Http1)),
             (b"\x0b\r\n\x1c\xa0GET / HTTP/1.1\r\n", Some(Http1)),
             (b"\xc2\x85GET / HTTP/1.1\r\n", Some(Http1)),
@@ -281,6 +255,10 @@ mod tests {
                 detected => Some(detected.expect("nothing else goes wrong")),
             };
             assert_eq!(detected, *expected, "{:?}", String::from_utf8_lossy(&first[..first.len().min(64)]));
+        }
+        for blank in b"\x0c\r\x1c\x1d\x1e\x1f\x85\xa0" {
+            let line = [&b"GET"[..], &[*blank], b"/", &[*blank], b"HTTP/1.1\r\n"].concat();
+            assert_eq!(protocol_of_any(&line).expect("it is HTTP"), Http1, "{blank:x}");
         }
     }
 

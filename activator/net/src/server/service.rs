@@ -33,7 +33,6 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-/// Service that hyper calls for one connection.
 pub(super) struct ConnectionService<S, R> {
     /// The connection's own chain: a clone per request would touch reference counts that all threads share.
     chain: RefCell<S>,
@@ -76,7 +75,6 @@ impl<S, R> ConnectionService<S, R> {
     }
 }
 
-/// Response as hyper gets it.
 type Answer<B, R> = Response<Metered<Guarded<Reply<B>, Running<R>>>>;
 
 impl<S, R> hyper::service::Service<Request<Incoming>> for ConnectionService<S, R>
@@ -206,7 +204,6 @@ where
 }
 
 impl<R> ServiceShared<R> {
-    /// Begins the tunnel of a 101. Returns the response for the client.
     fn begin_tunnel<B>(&self, response: Response<B>) -> Response<Reply<B>>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,

@@ -60,7 +60,7 @@ pub(super) async fn serve<Io: ClientStream + Send + 'static, S: Chain, R: ErrorR
     match protocol {
         Protocol::Closed | Protocol::Other => Ok(()),
         Protocol::Http1 => {
-            let timer = HeadTimer::new(progress.clone());
+            let timer = HeadTimer { progress: progress.clone() };
             let io = ClientIo::new(io, client, progress);
             let mut builder = http1::Builder::new();
             builder.timer(timer).header_read_timeout(HEAD_TIMEOUT);

@@ -188,10 +188,8 @@ pub(super) fn has_unread(stream: &TcpStream) -> bool {
     first(stream).is_ok()
 }
 
-/// Peeks at the first two bytes. A missing second byte is zero.
-///
-/// # Errors
-/// There are no bytes yet (`WouldBlock`), there will be none (`UnexpectedEof`), or the connection is broken.
+/// Peeks at the first two bytes. A missing second byte is zero. An error means that there are no bytes yet
+/// (`WouldBlock`), there will be none (`UnexpectedEof`), or the connection is broken.
 fn first(stream: &TcpStream) -> io::Result<[u8; 2]> {
     let mut first = [0; 2];
     match recv(stream, &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT)? {

@@ -41,10 +41,8 @@ impl Patience {
 }
 
 /// Connects. `others_answered` reports whether the pod has answered other connects meanwhile. `doubted` is called when
-/// the pod is doubted.
-///
-/// # Errors
-/// The connect was refused, the address is unreachable, or there was no answer in time.
+/// the pod is doubted. An error means that the connect was refused, the address is unreachable, or there was no answer
+/// in time.
 pub(crate) async fn connect(
     address: SocketAddr,
     patience: Patience,

@@ -18,7 +18,6 @@ pub(crate) mod loopback {
     use std::net::SocketAddr;
     use tokio::net::{TcpListener, TcpStream};
 
-    /// Returns a listener with its address.
     pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");

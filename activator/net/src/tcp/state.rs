@@ -20,7 +20,6 @@ const TCP_SYN_SENT: u8 = 2;
 const TCP_CLOSE: u8 = 7;
 const TCP_CLOSE_WAIT: u8 = 8;
 
-/// State of a connection at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TcpState {
     /// The peer has not answered the connect.
@@ -82,9 +81,6 @@ impl SharedSocket {
     }
 
     /// Runs an operation of the owner while no other thread uses the socket. If it fails, the socket counts as closed.
-    ///
-    /// # Errors
-    /// Returns the error of `operation`.
     pub(crate) fn with_exclusive<T>(&self, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let mut descriptor = self.descriptor.lock();
         operation().inspect_err(|_| *descriptor = None)
@@ -142,10 +138,7 @@ impl SharedSocket {
     }
 }
 
-/// Returns the kernel's state of a borrowed connection.
-///
-/// # Errors
-/// The descriptor is not a TCP socket.
+/// Returns the kernel's state of a borrowed connection. An error means that the descriptor is not a TCP socket.
 pub(crate) fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
     // SAFETY: `tcp_info` consists of integers, for which all zero bits are valid. (An older kernel fills in fewer.)
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

@@ -1,8 +1,7 @@
 //! Propagation between the two sides of a relayed connection.
 
-use crate::rig::{Rig, patient, until};
+use crate::rig::{Rig, assert_reads, assert_reset, patient, reset, until};
 use activator_net::Ended;
-use socket2::SockRef;
 use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,27 +20,9 @@ async fn joined(rig: &Rig) -> (TcpStream, TcpStream) {
     (client, pod)
 }
 
-/// Checks the next bytes.
-async fn assert_reads(stream: &mut TcpStream, expected: &[u8]) {
-    let mut read = vec![0; expected.len()];
-    patient(stream.read_exact(&mut read)).await.expect("open");
-    assert_eq!(read, expected);
-}
-
 /// Checks that the connection ends in order.
 async fn assert_end(stream: &mut TcpStream) {
     assert_eq!(patient(stream.read(&mut [0; 16])).await.expect("in order"), 0);
-}
-
-/// Checks that the connection is reset.
-async fn assert_reset(stream: &mut TcpStream) {
-    let read = patient(stream.read(&mut [0; 16])).await;
-    assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
-}
-
-fn reset(stream: TcpStream) {
-    SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("open");
-    drop(stream);
 }
 
 /// Goal: FIN is forwarded, and the other direction continues, whichever side ends first.

@@ -7,11 +7,14 @@ use activator_net::{
 use bytes::Bytes;
 use http::{Response, Version};
 use http_body_util::Full;
+use socket2::SockRef;
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -25,12 +28,8 @@ pub(crate) struct Rig {
     pub(crate) address: SocketAddr,
     /// Destination of relayed connections.
     pub(crate) pod: TcpListener,
-    /// Number of connections that woke the workload.
-    pub(crate) woken: Arc<AtomicUsize>,
-    /// Number of these that wait for a pod.
-    pub(crate) held: Arc<AtomicUsize>,
-    /// Number of further connections for which there is a pod.
-    pub(crate) pods: Arc<Semaphore>,
+    /// Connector of all connections, with their numbers.
+    pub(crate) connector: ToPod,
     /// Ends of relayed connections, with the forwarded bytes.
     pub(crate) ended: mpsc::UnboundedReceiver<(Ended, [u64; 2])>,
     _open: tokio_util::sync::DropGuard,
@@ -51,9 +50,12 @@ pub(crate) struct ToPod {
     pools: Arc<Pools>,
     pod: SocketAddr,
     idle: Option<Duration>,
+    /// Number of connections that woke the workload.
     woken: Arc<AtomicUsize>,
+    /// Number of these that wait for a pod.
     held: Arc<AtomicUsize>,
-    pods: Arc<Semaphore>,
+    /// Number of further connections for which there is a pod.
+    pub(crate) pods: Arc<Semaphore>,
     ended: mpsc::UnboundedSender<(Ended, [u64; 2])>,
 }
 
@@ -133,7 +135,7 @@ impl Rig {
             ended,
         };
         let server = server(5_000, &until);
-        let (address, passing) = (own_address(), connector.clone());
+        let (address, passing) = (SocketAddr::new(here(), free()), connector.clone());
         let ports = PortListeners::new(address.ip(), None);
         ports.bind(address.port(), Arc::new(()));
         let chain =
@@ -147,8 +149,7 @@ impl Rig {
                 None => CarriedProtocol::Auto { silent_after: Duration::from_millis(100), connector: passing.clone() },
             },
         );
-        let ToPod { woken, held, pods, .. } = connector;
-        Self { server, address, pod, woken, held, pods, ended: ends, _open: until.drop_guard() }
+        Self { server, address, pod, connector, ended: ends, _open: until.drop_guard() }
     }
 
     /// Connects a client.
@@ -162,11 +163,11 @@ impl Rig {
     }
 
     pub(crate) fn woken(&self) -> usize {
-        self.woken.load(Ordering::SeqCst)
+        self.connector.woken.load(Ordering::SeqCst)
     }
 
     pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::SeqCst)
+        self.connector.held.load(Ordering::SeqCst)
     }
 
     /// Returns the end of the next connection.
@@ -175,12 +176,38 @@ impl Rig {
     }
 }
 
-/// Returns an address that no other test uses.
-fn own_address() -> SocketAddr {
-    static NEXT: AtomicUsize = AtomicUsize::new(1);
+/// Returns an address that no other test process uses, so that a free number stays free.
+pub(crate) fn here() -> IpAddr {
     let [high, low, ..] = std::process::id().to_le_bytes();
-    let next = u8::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).expect("fewer than 256 are taken");
-    SocketAddr::new(Ipv4Addr::new(127, high.max(1), low, next).into(), 18_013)
+    Ipv4Addr::new(127, 1 + high % 254, low, 1 + high % 254).into()
+}
+
+/// Returns a free number that no other test of this process uses.
+pub(crate) fn free() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        if std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, number)).is_ok() {
+            return number;
+        }
+    }
+}
+
+/// Checks the next bytes.
+pub(crate) async fn assert_reads(stream: &mut TcpStream, expected: &[u8]) {
+    let mut read = vec![0; expected.len()];
+    patient(stream.read_exact(&mut read)).await.expect("open");
+    assert_eq!(read, expected);
+}
+
+/// Checks that the connection is reset.
+pub(crate) async fn assert_reset(stream: &mut TcpStream) {
+    let read = patient(stream.read(&mut [0; 16])).await;
+    assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
+}
+
+pub(crate) fn reset(stream: TcpStream) {
+    SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("open");
 }
 
 /// Returns a server without ports, for at most `connections` connections.

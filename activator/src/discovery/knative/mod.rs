@@ -23,13 +23,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Decisions for an install beside Knative's components.
 pub(crate) struct Knative {
     /// `PROBE_TIMEOUT`.
     pub(crate) probe_timeout: Duration,
     /// DNS domain, such as `cluster.local`.
     pub(crate) cluster_domain: String,
-    /// Namespace of the activators' Service.
     pub(crate) system_namespace: String,
 }
 

@@ -106,11 +106,11 @@ fn trusts_probe(containers: &[Container], serving: Option<&Container>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use serde_json::json;
 
-    fn revision(spec: serde_json::Value) -> Revision {
+    pub(in super::super) fn revision(spec: serde_json::Value) -> Revision {
         serde_json::from_value(json!({
             "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
             "metadata": {"namespace": "ns", "name": "app-00001", "labels": {

@@ -19,6 +19,7 @@ use common::RevisionKey;
 use common::backend::Protocol;
 use common::config::NetworkConfig;
 use common::names;
+use common::pod_names::PodNames;
 use common_api::Revision;
 use common_controller::changes::{Change, changes};
 use common_controller::{ObjectKey, Relist, key_of};
@@ -46,7 +47,8 @@ pub(super) async fn run(
     let mut revisions = watch_all(Api::<Revision>::all(client.clone()), watcher::Config::default());
     let mut endpoints = watch_all(Api::<Endpoints>::all(client.clone()), by_label.clone());
     let mut services = watch_all(Api::<Service>::all(client), by_label);
-    let mut adapter = KnativeWatch::new(network.borrow_and_update().clone(), probe_timeout);
+    let network_now = network.borrow_and_update().clone();
+    let mut adapter = KnativeWatch { network: network_now, probe_timeout, ..KnativeWatch::default() };
     loop {
         let knows_revisions = adapter.listed[0];
         tokio::select! {
@@ -65,7 +67,6 @@ pub(super) async fn run(
     }
 }
 
-/// Translated revision.
 struct Known {
     spec: Arc<Spec>,
     trusts_probe: bool,
@@ -74,38 +75,22 @@ struct Known {
 /// Cluster address of a private Service for HTTP/1.1, and for h2c.
 type ClusterAddresses = [Option<SocketAddr>; 2];
 
+#[derive(Default)]
 struct KnativeWatch {
     network: Arc<NetworkConfig>,
     probe_timeout: Duration,
     known: HashMap<RevisionKey, Known>,
-    /// Private Service of each revision.
     services: HashMap<RevisionKey, (ObjectKey, ClusterAddresses)>,
-    /// Revision of each private Service.
     revision_of_service: HashMap<ObjectKey, RevisionKey>,
     index: Index,
     /// Running lists of revisions, Endpoints and Services.
     relists: [Relist<ObjectKey>; 3],
     /// Kinds that were listed completely once, in the same order.
     listed: [bool; 3],
-    /// Events to send.
     events: Vec<Event>,
 }
 
 impl KnativeWatch {
-    fn new(network: Arc<NetworkConfig>, probe_timeout: Duration) -> Self {
-        Self {
-            network,
-            probe_timeout,
-            known: HashMap::new(),
-            services: HashMap::new(),
-            revision_of_service: HashMap::new(),
-            index: Index::default(),
-            relists: Default::default(),
-            listed: [false; 3],
-            events: Vec::new(),
-        }
-    }
-
     fn take_revision(&mut self, event: watcher::Event<Revision>) {
         for change in changes(event, &mut self.relists[0], self.known.keys()) {
             match change {
@@ -193,7 +178,8 @@ impl KnativeWatch {
 
     fn push_addresses(&mut self, service: &ServiceRef) {
         let Some(protocol) = self.protocol(&service.0) else { return };
-        self.events.push(self.index.event(service, Some(protocol.port_name()), PortRule::Named));
+        let port = Some(protocol.port_name());
+        self.events.push(self.index.event(service, port, PortRule::Named, None, &PodNames::Any, |_| true));
     }
 
     fn service(&mut self, service: &Service) {
@@ -256,25 +242,19 @@ fn cluster_address(service: &Service, protocol: Protocol) -> Option<SocketAddr> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discovery::knative::revision::tests::revision;
     use activator_core::backends::Fallback;
     use common::config::MeshMode;
     use serde_json::json;
 
     fn adapter() -> KnativeWatch {
-        let adapter = KnativeWatch::new(Arc::default(), Duration::from_millis(300));
-        KnativeWatch { listed: [true; 3], ..adapter }
+        KnativeWatch { probe_timeout: Duration::from_millis(300), listed: [true; 3], ..KnativeWatch::default() }
     }
 
     fn app() -> Revision {
-        serde_json::from_value(json!({
-            "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
-            "metadata": {"namespace": "ns", "name": "app-00001"},
-            "spec": {"containers": [{}]},
-        }))
-        .expect("a revision")
+        revision(json!({"containers": [{}]}))
     }
 
-    /// Returns the labels of an object of the revision.
     fn labels(kind: &str) -> serde_json::Value {
         json!({names::SERVICE_TYPE: kind, names::REVISION: "app-00001"})
     }

@@ -27,11 +27,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Decisions for a standalone install.
 pub(crate) struct Standalone {
-    /// Namespace of the host ledger.
     pub(crate) system_namespace: String,
-    /// Namespaces with workloads.
     pub(crate) namespaces: Namespaces,
     /// Peers whose headers may select a revision.
     pub(crate) routers: Vec<Cidr>,

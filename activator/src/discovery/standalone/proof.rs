@@ -29,7 +29,6 @@ impl PrivateService {
         (is_owned && is_named).then(|| Self([&owner.name, "/", &owner.uid, "/", uid].concat().into()))
     }
 
-    /// Returns the name of the ZeroScaler.
     pub(super) fn scaler(&self) -> &str {
         self.words().0
     }

@@ -60,7 +60,6 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     })
 }
 
-/// Returns the names that pods of the target may have.
 fn pod_names(target: &Target, spec: &Spec) -> PodNames {
     let Target { api_version, kind, name } = target;
     let shared = (*spec.configuration == **name).then(|| spec.configuration.clone());

@@ -29,7 +29,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -45,7 +45,7 @@ pub(super) async fn run(client: Client, system_namespace: String, namespaces: Na
     let mut activators = siblings::of_slices(client.clone(), &system_namespace);
     let mut adapter = StandaloneWatch::default();
     loop {
-        let knows_scalers = adapter.listed.contains(&ListedKind::Scalers);
+        let knows_scalers = adapter.listed[0];
         tokio::select! {
             Some(activators) = activators.next() => adapter.events.push(Event::Siblings(activators)),
             Some(event) = scalers.next() => match event {
@@ -86,23 +86,10 @@ struct StandaloneWatch {
     last_ports: HashMap<RevisionKey, u16>,
     /// Running lists of ZeroScalers, Services and slices.
     relists: [Relist<ObjectKey>; 3],
-    /// Kinds that were listed completely once.
-    listed: BTreeSet<ListedKind>,
-    /// Events to send.
+    /// Kinds that were listed completely once, in the same order; then ledgers.
+    listed: [bool; 4],
     events: Vec<Event>,
 }
-
-/// Kind of objects that must be listed before the revisions are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ListedKind {
-    Scalers,
-    Ledgers,
-    Services,
-    Slices,
-}
-
-/// Number of kinds.
-const LISTED_KINDS: usize = 4;
 
 impl StandaloneWatch {
     fn take_scalers(&mut self, event: watcher::Event<ZeroScaler>) {
@@ -110,23 +97,23 @@ impl StandaloneWatch {
             match change {
                 Change::Applied(object) => self.scaler(&object),
                 Change::Gone(key) => self.scaler_gone(&key),
-                Change::Listed => self.set_listed(ListedKind::Scalers),
+                Change::Listed => self.set_listed(0),
             }
         }
     }
 
     fn scalers_denied(&mut self, error: &watcher::Error) {
-        if !self.listed.contains(&ListedKind::Scalers) {
+        if !self.listed[0] {
             tracing::warn!(%error, "ZeroScalers cannot be watched; the activator serves no workload until they can");
         }
-        self.set_listed(ListedKind::Scalers);
+        self.set_listed(0);
     }
 
     fn take_ledgers(&mut self, change: Change<ConfigMap>) {
         match change {
             Change::Applied(map) => self.ledger(&map.name_any(), map.data.as_ref()),
             Change::Gone(key) => self.ledger(key.name(), None),
-            Change::Listed => self.set_listed(ListedKind::Ledgers),
+            Change::Listed => self.set_listed(3),
         }
     }
 
@@ -135,7 +122,7 @@ impl StandaloneWatch {
             match change {
                 Change::Applied(service) => self.service(&service),
                 Change::Gone(key) => self.service_gone(&key),
-                Change::Listed => self.set_listed(ListedKind::Services),
+                Change::Listed => self.set_listed(1),
             }
         }
     }
@@ -145,7 +132,7 @@ impl StandaloneWatch {
             match change {
                 Change::Applied(slice) => self.set_addresses(key_of(&slice), Entry::of_slice(&slice)),
                 Change::Gone(key) => self.set_addresses(key, Vec::new()),
-                Change::Listed => self.set_listed(ListedKind::Slices),
+                Change::Listed => self.set_listed(2),
             }
         }
     }
@@ -263,7 +250,7 @@ impl StandaloneWatch {
             |entry: &Entry| spec.is_some_and(|spec| covers(&spec.uid, entry.controller_uid.as_deref(), *role, private));
         let (port, last) = (spec.and_then(scalers::first_port), self.last_ports.get(key).copied());
         let own = spec.map_or(&PodNames::Any, |spec| &spec.pod_names);
-        let event = self.index.event_of(service, port, PortRule::NamedOrOnly, last, own, counts);
+        let event = self.index.event(service, port, PortRule::NamedOrOnly, last, own, counts);
         if let Event::Pods { listing, .. } = &event {
             match listing.all().next() {
                 Some(pod) => _ = self.last_ports.insert(key.clone(), pod.address().port()),
@@ -273,8 +260,9 @@ impl StandaloneWatch {
         self.events.push(event);
     }
 
-    fn set_listed(&mut self, kind: ListedKind) {
-        if self.listed.insert(kind) && self.listed.len() == LISTED_KINDS {
+    fn set_listed(&mut self, kind: usize) {
+        let before = std::mem::replace(&mut self.listed[kind], true);
+        if !before && self.listed == [true; 4] {
             self.events.push(Event::Synced);
         }
     }

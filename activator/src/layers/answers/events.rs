@@ -25,13 +25,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// Longest duration of a stream.
 pub(crate) const STREAM_MAX: Duration = Duration::from_secs(300);
 /// Longest silence of a stream. Proxies in between may close a stream that is silent for longer.
 const BEAT: Duration = Duration::from_secs(10);
 /// Interval of checks for changes that no notification reports, such as a drain.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Memory charged for a stream.
 const BYTES: u64 = 4 * 1024;
 
 /// Turns off nginx's buffering of the stream.
@@ -44,7 +42,6 @@ pub(crate) type OwnBody = Either<Full<Bytes>, StreamBody<BoxStream<'static, Resu
 #[derive(Clone, Copy)]
 pub(super) struct StreamDeadline(pub(super) Instant);
 
-/// Returns the headers of a stream.
 pub(super) fn headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -53,16 +50,13 @@ pub(super) fn headers() -> HeaderMap {
     headers
 }
 
-/// State of one stream.
 pub(super) struct Events {
     revision: Arc<Revision>,
     changes: watch::Receiver<()>,
     readiness: Arc<Readiness>,
-    /// Deadline of the stream.
     pub(super) until: Instant,
     next_beat: Instant,
     is_begun: bool,
-    /// Last cause that was sent.
     last_cause: Option<Arc<str>>,
     is_over: bool,
     _counted: Option<InFlight>,
@@ -110,7 +104,6 @@ impl Events {
         Either::Right(StreamBody::new(stream.boxed()))
     }
 
-    /// Returns the next event; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if self.is_over || self.revision.is_gone() {

@@ -20,7 +20,7 @@ mod events;
 
 use super::LayerParts;
 use crate::answers::fixed::Fixed;
-use crate::answers::page::{Page, Wake, WakeProgress};
+use crate::answers::page::{Wake, WakeProgress};
 use crate::answers::{Answer, Answers, OwnPage, Request};
 use crate::layers::call::Call;
 use crate::layers::error_responder::{ORIGIN, REASON, plain};
@@ -48,7 +48,6 @@ use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 use tower::Service;
 
-/// Layer that answers requests without a pod.
 #[derive(Clone)]
 pub(crate) struct Answering<S> {
     pub(crate) inner: S,
@@ -97,12 +96,12 @@ fn replacement(parts: &Arc<LayerParts>, answers: &Answers, call: &Call) -> Optio
     let (fixed, parts) = (answers.static_for(request_of(call))?.answer.clone(), parts.clone());
     Some(Box::new(move |refusal| {
         let is_cold = matches!(refusal, Refusal::Asleep | Refusal::Failing { .. } | Refusal::Paused);
-        is_cold.then(|| static_response(&parts, &fixed))
+        is_cold.then(|| fixed_response(&parts, "static", &fixed))
     }))
 }
 
-fn static_response(parts: &LayerParts, fixed: &Fixed) -> Response<OwnBody> {
-    full_response(parts, "static", fixed.status, fixed.headers.clone(), fixed.body.clone())
+fn fixed_response(parts: &LayerParts, kind: &'static str, fixed: &Fixed) -> Response<OwnBody> {
+    own_response(parts, kind, fixed.status, fixed.headers.clone(), full(fixed.body.clone()))
 }
 
 /// Returns the response of this layer, if the request gets one. Otherwise notes in `call` whether the request counts as
@@ -127,23 +126,13 @@ fn answer(parts: &LayerParts, answers: &Answers, call: &mut Call) -> Option<Resp
             call.counts = false;
             None
         }
-        Answer::Static(fixed) => Some(static_response(parts, fixed)),
+        Answer::Static(fixed) => Some(fixed_response(parts, "static", fixed)),
         Answer::Placeholder(fixed) => {
             let _counted = enter(&parts.sink, &revision, None);
             revision.wakes.record_waiting(now);
-            Some(full_response(parts, "placeholder", fixed.status, fixed.headers.clone(), fixed.body.clone()))
+            Some(fixed_response(parts, "placeholder", fixed))
         }
-        Answer::Page(page) if is_paused => {
-            let page = page_or_default(parts, page);
-            let paused = Wake { workload: revision.key.name(), progress: None };
-            Some(full_response(
-                parts,
-                "page-paused",
-                StatusCode::SERVICE_UNAVAILABLE,
-                page.headers(paused),
-                page.render(paused),
-            ))
-        }
+        Answer::Page(page) if is_paused => Some(page_response(parts, "page-paused", page, &revision, None)),
         Answer::Page(page) => {
             let _counted = enter(&parts.sink, &revision, None);
             Some(waiting_page(parts, page, &revision, now))
@@ -152,47 +141,48 @@ fn answer(parts: &LayerParts, answers: &Answers, call: &mut Call) -> Option<Resp
     }
 }
 
-fn page_or_default(parts: &LayerParts, own: &OwnPage) -> Arc<Page> {
-    own.clone().unwrap_or_else(|| parts.page.borrow().clone())
+fn page_response(
+    parts: &LayerParts,
+    kind: &'static str,
+    own: &OwnPage,
+    revision: &Revision,
+    progress: Option<WakeProgress<'_>>,
+) -> Response<OwnBody> {
+    let page = own.clone().unwrap_or_else(|| parts.page.borrow().clone());
+    let wake = Wake { workload: revision.key.name(), progress };
+    own_response(parts, kind, StatusCode::SERVICE_UNAVAILABLE, page.headers(wake), full(page.render(wake)))
 }
 
 fn waiting_page(parts: &LayerParts, page: &OwnPage, revision: &Revision, now: Instant) -> Response<OwnBody> {
-    let page = page_or_default(parts, page);
     let elapsed = now.saturating_duration_since(revision.wakes.record_waiting(now));
     let since = rfc3339(Clock::system().now() - elapsed);
     let typical = revision.wakes.typical();
     let cause = revision.cause();
     let progress = WakeProgress { since: &since, elapsed, typical, cause: cause.as_deref() };
-    let wake = Wake { workload: revision.key.name(), progress: Some(progress) };
-    full_response(parts, "page", StatusCode::SERVICE_UNAVAILABLE, page.headers(wake), page.render(wake))
+    page_response(parts, "page", page, revision, Some(progress))
 }
 
 fn event_stream(parts: &LayerParts, client: IpAddr, revision: &Arc<Revision>, is_cold: bool) -> Response<OwnBody> {
     let counted = is_cold.then(|| enter(&parts.sink, revision, None));
     let Some(events) = Events::open(client, revision, counted, parts.readiness.clone()) else {
         let text = "too many waiting pages of this workload are open; try again later\n";
-        let response = plain(StatusCode::SERVICE_UNAVAILABLE, text, true).into_parts().0;
-        let mut headers = response.headers;
+        let (head, body) = plain(StatusCode::SERVICE_UNAVAILABLE, text, true).into_parts();
+        let mut headers = head.headers;
         headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
-        return full_response(parts, "page-events-full", response.status, headers, Bytes::from_static(text.as_bytes()));
+        return own_response(parts, "page-events-full", head.status, headers, Either::Left(body));
     };
     let until = StreamDeadline(events.until);
-    let mut response = marked_response(parts, "page-events", StatusCode::OK, events::headers(), events.body());
+    let mut response = own_response(parts, "page-events", StatusCode::OK, events::headers(), events.body());
     response.extensions_mut().insert(until);
     response
 }
 
-fn full_response(
-    parts: &LayerParts,
-    kind: &'static str,
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response<OwnBody> {
-    marked_response(parts, kind, status, headers, Either::Left(Full::new(body)))
+fn full(body: Bytes) -> OwnBody {
+    Either::Left(Full::new(body))
 }
 
-fn marked_response(
+/// Returns a response of this layer, with its kind, and counts it.
+fn own_response(
     parts: &LayerParts,
     kind: &'static str,
     status: StatusCode,
@@ -222,11 +212,9 @@ pin_project! {
     /// Exchange of the inner service, or a response of this layer.
     #[project = ExchangeProjection]
     pub(crate) enum Exchange<F> {
-        /// Response of this layer.
         Answered {
             response: Option<Response<OwnBody>>,
         },
-        /// Exchange of the inner service.
         Forwarded {
             #[pin]
             exchange: F,

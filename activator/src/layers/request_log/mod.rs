@@ -37,7 +37,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::Service;
 
-/// Layer that logs requests.
 #[derive(Clone)]
 pub(crate) struct RequestLog<S> {
     inner: S,
@@ -112,7 +111,6 @@ impl Drop for Record {
 }
 
 pin_project! {
-    /// Logged exchange.
     pub(crate) struct Logged<F> {
         #[pin]
         exchange: F,

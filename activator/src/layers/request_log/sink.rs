@@ -14,10 +14,7 @@ const QUEUE: usize = 8192;
 /// Function that takes whole lines.
 pub(crate) type Sink = Arc<dyn Fn(String) + Send + Sync>;
 
-/// Returns a sink that writes to standard output until the sink and its clones are dropped.
-///
-/// # Errors
-/// The thread cannot be started.
+/// Returns a sink that writes to standard output, on its own thread, until the sink and its clones are dropped.
 pub(crate) fn stdout() -> std::io::Result<Sink> {
     let (sender, lines) = sync_channel(QUEUE);
     let dropped = Arc::new(AtomicU64::new(0));

@@ -21,7 +21,6 @@ use http::header::{CONTENT_LENGTH, HOST, HeaderName, REFERER, USER_AGENT};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Parsed template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template(Vec<Piece>);
 
@@ -90,10 +89,8 @@ const LATENCY: &str = ".Response.Latency";
 pub(crate) struct PartialLine(Vec<Piece>);
 
 impl Template {
-    /// Parses a template. An empty template disables the log: [`None`].
-    ///
-    /// # Errors
-    /// The template contains an action that the module's table lacks; the message names it.
+    /// Parses a template. An empty template disables the log: [`None`]. The error names an action that the module's
+    /// table lacks.
     pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
         if text.is_empty() {
             return Ok(None);
@@ -146,7 +143,6 @@ impl Template {
 }
 
 impl PartialLine {
-    /// Returns the whole line.
     pub(crate) fn finish(self, code: u16, size: u64, latency: Duration) -> String {
         let mut line = String::new();
         for piece in self.0 {

@@ -1,4 +1,4 @@
-//! RFC 9113, 7 and 8: error codes, fields, requests.
+//! RFC 9113, 7 and 8: error codes, fields, requests. RFC 7541: a header block that cannot be decoded ends the connection.
 
 use super::wire::*;
 use super::{Alive, AliveOrClosed, Case, GoAway, Step, StreamError, Success, case};
@@ -35,11 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
         malformed("8.2.1", "a line break in a value", &[METHOD, SCHEME, PATH, AUTHORITY, ("x-test", "a\r\nb: c")]),
         malformed("8.2.2", "Connection", &[METHOD, SCHEME, PATH, AUTHORITY, ("connection", "keep-alive")]),
         malformed("8.2.2", "Transfer-Encoding", &[METHOD, SCHEME, PATH, AUTHORITY, ("transfer-encoding", "chunked")]),
-        malformed(
-            "8.2.2",
-            "TE with more than trailers",
-            &[METHOD, SCHEME, PATH, AUTHORITY, ("te", "trailers, deflate")],
-        ),
+        malformed("8.2.2", "TE beyond trailers", &[METHOD, SCHEME, PATH, AUTHORITY, ("te", "trailers, deflate")]),
         malformed("8.3", "an unknown pseudo-field", &[METHOD, SCHEME, PATH, AUTHORITY, (":test", "ok")]),
         malformed("8.3", "a response's pseudo-field", &[METHOD, SCHEME, PATH, AUTHORITY, (":status", "200")]),
         malformed("8.3", "a pseudo-field behind others", &[METHOD, SCHEME, AUTHORITY, ("x-test", "ok"), PATH]),
@@ -58,4 +54,29 @@ pub(super) fn cases() -> Vec<Case> {
         case("8.1.1", "less data than its length", [sized("9"), last_data(1)], refused()),
         case("8.4", "PUSH_PROMISE", [promise], GoAway(&[PROTOCOL_ERROR])),
     ]
+}
+
+pub(super) fn undecodable() -> Vec<Case> {
+    let rows: [(&str, &str, &[u8]); 8] = [
+        // 70 is beyond the static table, and the dynamic table is empty.
+        ("2.3.3", "an index that is in no table", b"\xc6"),
+        ("2.3.3", "a name that is in no table", b"\x7f\x07\x05value"),
+        // After a field.
+        ("4.2", "a change of the table's size at the end", b"\x20"),
+        ("5.2", "Huffman's code with more than seven bits of padding", b"\x00\x04x-ab\x82\x1f\xff"),
+        ("5.2", "Huffman's code that is padded by zeros", b"\x00\x04x-ab\x81\x18"),
+        ("5.2", "Huffman's code with its EOS", b"\x00\x04x-ab\x84\xff\xff\xff\xff"),
+        ("6.1", "the index 0", b"\x80"),
+        ("6.3", "a table larger than was allowed", b"\x3f\xe2\x1f"),
+    ];
+    let row = |(section, name, bytes): (&'static str, &'static str, &[u8])| {
+        // A change of the table's size is allowed only at the beginning.
+        let block = if section == "6.3" {
+            [bytes, &request("GET", "/")].concat()
+        } else {
+            [&request("GET", "/"), bytes].concat()
+        };
+        case(section, name, [headers(1, &block)], GoAway(&[COMPRESSION_ERROR]))
+    };
+    rows.into_iter().map(row).collect()
 }

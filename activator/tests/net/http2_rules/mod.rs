@@ -9,7 +9,6 @@
 
 mod frames;
 mod generic;
-mod hpack;
 mod messages;
 mod streams;
 mod wire;
@@ -18,13 +17,14 @@ use crate::rig::{self, Pod, Rig};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use std::net::SocketAddr;
-use wire::{
-    ACK, DATA, END_STREAM, Event, GOAWAY, HEADERS, PING, PING_DATA, PROTOCOL_ERROR, RST_STREAM, SETTINGS, Wire, ping,
-};
+use std::time::Duration;
+use wire::*;
 
 /// Body of the pod's response to `/`.
 const BODY: &str = "hello, world";
+
+/// Longest wait for the event of a step.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// Step of a case: bytes to send, or an expected event.
 enum Step {
@@ -85,22 +85,18 @@ fn is_ok(mut fields: &[u8]) -> bool {
 }
 
 /// Reads until the expected event comes.
-async fn expect(wire: &mut Wire, step: &Step) -> Result<(), String> {
+async fn expect(client: &mut Frames, step: &Step) -> Result<(), String> {
     if matches!(step, Alive | AliveOrClosed) {
-        wire.send(&ping()).await;
+        client.send(&ping()).await;
     }
     loop {
-        let event = wire.next().await;
-        let (kind, flags, id, payload) = match &event {
-            Event::Frame(frame) => (frame.kind, frame.flags, frame.stream, &frame.payload[..]),
-            Event::Closed if matches!(step, Closed | AliveOrClosed) => return Ok(()),
-            Event::Closed | Event::Silence => return Err(format!("{event:?}")),
+        let Some(event) = client.next().await else {
+            let may_close = matches!(step, Closed | AliveOrClosed);
+            return may_close.then_some(()).ok_or_else(|| "the connection ended".to_owned());
         };
-        let code = |at: usize| {
-            payload.get(at..at + 4).map_or(u32::MAX, |code| u32::from_be_bytes(code.try_into().expect("four")))
-        };
+        let (flags, id, payload) = (event.flags, event.stream, &event.payload[..]);
         let mismatch = || Err(format!("{event:?}"));
-        match (step, kind) {
+        match (step, event.kind) {
             (Success(stream), HEADERS) if id == *stream => return if is_ok(payload) { Ok(()) } else { mismatch() },
             (End(stream), HEADERS | DATA) if id == *stream && flags & END_STREAM != 0 => return Ok(()),
             (Data(stream, length), DATA) if id == *stream => {
@@ -109,12 +105,16 @@ async fn expect(wire: &mut Wire, step: &Step) -> Result<(), String> {
             (Settled, SETTINGS) if flags & ACK != 0 => return Ok(()),
             (Alive | AliveOrClosed, PING) if flags & ACK != 0 && payload == PING_DATA => return Ok(()),
             (GoAway(codes) | StreamError(_, codes), GOAWAY) => {
-                let code = code(4);
+                let code = event.code(4);
                 let is_expected = code == PROTOCOL_ERROR || codes.contains(&code);
-                return if is_expected { Box::pin(expect(wire, &Closed)).await } else { mismatch() };
+                return if is_expected { Box::pin(expect(client, &Closed)).await } else { mismatch() };
             }
             (StreamError(stream, codes), RST_STREAM) if id == *stream => {
-                return if codes.contains(&code(0)) { Box::pin(expect(wire, &Alive)).await } else { mismatch() };
+                return if codes.contains(&event.code(0)) {
+                    Box::pin(expect(client, &Alive)).await
+                } else {
+                    mismatch()
+                };
             }
             (Closed | AliveOrClosed, _) => {}
             (_, GOAWAY) => return mismatch(),
@@ -125,13 +125,21 @@ async fn expect(wire: &mut Wire, step: &Step) -> Result<(), String> {
 }
 
 /// Runs a case on its own connection.
-async fn run(address: SocketAddr, steps: &[Step]) -> Result<(), String> {
-    let mut wire = Wire::handshake(address).await;
-    for (number, step) in steps.iter().enumerate() {
-        match step {
-            Send(bytes) => wire.send(bytes).await,
-            _ => expect(&mut wire, step).await.map_err(|error| format!("step {number}: {error}"))?,
-        }
+async fn run(rig: &Rig, steps: &[Step]) -> Result<(), String> {
+    let mut client = Frames::open(rig).await;
+    let first = client.next().await;
+    let is_preface = first.as_ref().is_some_and(|frame| (frame.kind, frame.flags, frame.stream) == (SETTINGS, 0, 0));
+    assert!(is_preface, "{first:?}");
+    client.send(&frame(SETTINGS, ACK, 0, b"")).await;
+    for (number, step) in [Settled].iter().chain(steps).enumerate() {
+        let ended = match step {
+            Send(bytes) => {
+                client.send(bytes).await;
+                continue;
+            }
+            _ => tokio::time::timeout(SILENCE, expect(&mut client, step)).await,
+        };
+        ended.unwrap_or_else(|_| Err("silence".to_owned())).map_err(|error| format!("step {number}: {error}"))?;
     }
     Ok(())
 }
@@ -141,7 +149,7 @@ async fn run_all(cases: Vec<Case>) {
     let (rig, _pod) = warm().await;
     let (mut failed, all) = (Vec::new(), cases.len());
     for Case(section, name, steps) in cases {
-        let result = run(rig.address, &steps).await;
+        let result = run(&rig, &steps).await;
         println!("{section:>9} {name}: {}", result.as_ref().map_or_else(|error| error.as_str(), |()| "passed"));
         if let Err(error) = result {
             failed.push(format!("{section} {name}: {error}"));
@@ -173,5 +181,5 @@ async fn requests_follow_the_rfc() {
 
 #[tokio::test]
 async fn undecodable_header_blocks_end_the_connection() {
-    run_all(hpack::cases()).await;
+    run_all(messages::undecodable()).await;
 }

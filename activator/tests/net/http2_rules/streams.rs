@@ -1,7 +1,7 @@
 //! RFC 9113, 5: identifiers, states, concurrency, errors, extensions; and flow control, 6.9.
 
 use super::wire::*;
-use super::{Alive, Case, Closed, Data, End, GoAway, Send, Settled, StreamError, Success, case};
+use super::{Case, Closed, Data, End, GoAway, Send, Settled, StreamError, Success, case};
 
 /// Maximum number of open streams of a client.
 const STREAMS_MAX: u32 = 250;
@@ -10,6 +10,7 @@ const CLOSED: &[u32] = &[STREAM_CLOSED];
 const PROTOCOL: &[u32] = &[PROTOCOL_ERROR];
 const CLOSED_OR_PROTOCOL: &[u32] = &[STREAM_CLOSED, PROTOCOL_ERROR];
 const FLOW: &[u32] = &[FLOW_CONTROL_ERROR];
+const REFUSED: &[u32] = &[PROTOCOL_ERROR, REFUSED_STREAM];
 
 fn more(stream: u32) -> Vec<u8> {
     frame(CONTINUATION, END_HEADERS, stream, &field("x-more", "1"))
@@ -20,9 +21,7 @@ fn trailers(stream: u32) -> Vec<u8> {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut all = states();
-    all.extend(windows());
-    all
+    states().into_iter().chain(windows()).collect()
 }
 
 fn states() -> Vec<Case> {
@@ -48,16 +47,11 @@ fn states() -> Vec<Case> {
         Case("5.1", "closed: CONTINUATION", vec![Send(get(1)), End(1), Send(more(1)), GoAway(CLOSED_OR_PROTOCOL)]),
         case("5.1.1", "an even identifier", [get(2)], GoAway(PROTOCOL)),
         case("5.1.1", "an identifier below the last", [held(5), get(3)], GoAway(PROTOCOL)),
-        Case(
-            "5.1.2",
-            "more streams than are allowed",
-            vec![Send(too_many), StreamError(2 * STREAMS_MAX + 1, &[PROTOCOL_ERROR, REFUSED_STREAM])],
-        ),
+        case("5.1.2", "more streams than are allowed", [too_many], StreamError(2 * STREAMS_MAX + 1, REFUSED)),
         case("5.3.1", "HEADERS that depend on themselves", [on_itself], StreamError(1, PROTOCOL)),
         case("5.3.1", "PRIORITY that depends on itself", [priority(2, 2, 255)], StreamError(2, PROTOCOL)),
         case("5.4.1", "an error ends the connection", [bad_ping()], Closed),
         case("5.4.1", "GOAWAY precedes the end of the connection", [bad_ping()], GoAway(PROTOCOL)),
-        case("5.5", "a frame of an unknown kind", [unknown()], Alive),
         case("5.5", "a frame of an unknown kind amid a head", [begun, unknown()], GoAway(PROTOCOL)),
     ]
 }
@@ -66,14 +60,11 @@ fn windows() -> Vec<Case> {
     const WINDOW_MAX: u32 = 0x7fff_ffff;
     let initial = |value| settings(&[(4, value)]); // INITIAL_WINDOW_SIZE
     let grow = |stream| window_update(stream, WINDOW_MAX);
+    let below = vec![Send(initial(2)), Settled, Send(window_update(1, 2)), Data(1, 1)];
     vec![
         case("6.9", "WINDOW_UPDATE by 0", [window_update(0, 0)], GoAway(PROTOCOL)),
         case("6.9", "WINDOW_UPDATE by 0 on a stream", [post(1), window_update(1, 0)], StreamError(1, PROTOCOL)),
-        Case(
-            "6.9",
-            "WINDOW_UPDATE of length 3",
-            vec![Send(frame(WINDOW_UPDATE, 0, 0, b"\0\0\x01")), GoAway(&[FRAME_SIZE_ERROR])],
-        ),
+        case("6.9", "length 3", [frame(WINDOW_UPDATE, 0, 0, b"\0\0\x01")], GoAway(&[FRAME_SIZE_ERROR])),
         Case("6.9.1", "a window of 1", vec![Send(initial(1)), Settled, Send(get(1)), Data(1, 1)]),
         case("6.9.1", "a connection's window that overflows", [grow(0), grow(0)], GoAway(FLOW)),
         case("6.9.1", "a stream's window that overflows", [post(1), grow(1), grow(1)], StreamError(1, FLOW)),
@@ -85,17 +76,7 @@ fn windows() -> Vec<Case> {
         Case(
             "6.9.2",
             "a window below 0",
-            vec![
-                Send(initial(3)),
-                Settled,
-                Send(get(1)),
-                Data(1, 3),
-                Send(initial(2)),
-                Settled,
-                Send(window_update(1, 2)),
-                Data(1, 1),
-            ],
+            [vec![Send(initial(3)), Settled, Send(get(1)), Data(1, 3)], below].into_iter().flatten().collect(),
         ),
-        case("6.9.2", "an initial window that is too large", [initial(WINDOW_MAX + 1)], GoAway(FLOW)),
     ]
 }

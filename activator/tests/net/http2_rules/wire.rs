@@ -1,11 +1,6 @@
-//! Client that writes valid or invalid HTTP/2 frame by frame, and returns the reaction.
+//! Frames of the cases, and codes of errors.
 
-pub(super) use super::super::frames::*;
-use super::super::rig::{connect, patient};
-use std::net::SocketAddr;
-use std::time::Duration;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+pub(super) use crate::frames::*;
 
 pub(super) const PROTOCOL_ERROR: u32 = 1;
 pub(super) const FLOW_CONTROL_ERROR: u32 = 3;
@@ -17,9 +12,6 @@ pub(super) const COMPRESSION_ERROR: u32 = 9;
 
 /// Payload of the pings that end the cases.
 pub(super) const PING_DATA: &[u8; 8] = b"the-case";
-
-/// Longest wait for a frame.
-const SILENCE: Duration = Duration::from_secs(10);
 
 /// Returns SETTINGS with these values.
 pub(super) fn settings(values: &[(u16, u32)]) -> Vec<u8> {
@@ -77,52 +69,4 @@ pub(super) fn data(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// Returns DATA that ends its stream.
 pub(super) fn last_data(stream: u32) -> Vec<u8> {
     data(END_STREAM, stream, b"test")
-}
-
-/// Event on a connection.
-#[derive(Debug)]
-pub(super) enum Event {
-    Frame(Frame),
-    /// The connection was closed.
-    Closed,
-    /// No complete frame was received in time.
-    Silence,
-}
-
-/// Connection of the client.
-pub(super) struct Wire {
-    stream: TcpStream,
-}
-
-impl Wire {
-    /// Connects, and exchanges prefaces and settings.
-    pub(super) async fn handshake(address: SocketAddr) -> Self {
-        let mut wire = Self { stream: connect(address).await };
-        wire.send(&[PREFACE, &settings(&[])].concat()).await;
-        let first = wire.next().await;
-        let is_preface = matches!(first, Event::Frame(Frame { kind: SETTINGS, flags: 0, stream: 0, .. }));
-        assert!(is_preface, "{first:?}");
-        wire.send(&frame(SETTINGS, ACK, 0, b"")).await;
-        loop {
-            match wire.next().await {
-                Event::Frame(Frame { kind: SETTINGS, flags: ACK, .. }) => return wire,
-                Event::Frame(_) => {}
-                other => panic!("settings were not acknowledged: {other:?}"),
-            }
-        }
-    }
-
-    /// Writes as much as possible: the connection may be closed before all is written.
-    pub(super) async fn send(&mut self, bytes: &[u8]) {
-        let _ = patient(self.stream.write_all(bytes)).await;
-    }
-
-    /// Returns the next frame, or the end of the connection.
-    pub(super) async fn next(&mut self) -> Event {
-        match tokio::time::timeout(SILENCE, read_frame(&mut self.stream)).await {
-            Ok(Ok(frame)) => Event::Frame(frame),
-            Ok(Err(_)) => Event::Closed,
-            Err(_) => Event::Silence,
-        }
-    }
 }

@@ -44,7 +44,7 @@
 mod decision;
 mod limits;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use common::scaling::{BurstCapacity, DeciderSpec};
 use common::time::Timestamp;

@@ -1,18 +1,15 @@
-//! Tests with Knative's decisions and with Zeroscale's own. Rows are (inputs) -> (desired, excess burst capacity,
-//! panicking). Sequences have one row per tick.
+//! Tests of what Zeroscale adds to Knative's decider, and of the properties of all decisions. Knative's own decisions
+//! are recorded in `tests/conformance` (kinds `scale` and `pipeline`).
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::scale_to_zero::tests::secs;
 
 fn epoch() -> Timestamp {
     Timestamp::from_secs(1_700_000_000)
-}
-
-fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
 }
 
 /// Returns a spec with rates of 10, threshold 2, a window of 60 s, a total a third above the target, reachable.
@@ -26,6 +23,12 @@ fn spec(target: f64, burst: f64) -> DeciderSpec {
         initial_scale: 0,
         ..DeciderSpec::default()
     }
+}
+
+/// Returns a decision of one ready pod, for tests of what follows from it.
+pub(crate) fn decided(desired: i32, excess_burst_capacity: i32, stable: f64) -> Decision {
+    let (inputs, rule) = (Inputs { ready: 1, stable, panic: 0.0, target: 70.0 }, Rule::StableLoad);
+    Ok(Recommendation { desired, excess_burst_capacity, panicking: false, rule, inputs, warm_up_left: None })
 }
 
 fn observation(after: Duration, ready: u32, stable: f64, panic: f64) -> Observation {
@@ -49,59 +52,6 @@ fn panicking(spec: &DeciderSpec, ago: Duration, floor: u32) -> Decider {
     Decider { panic_floor: floor as i32, ..Decider::new(spec, 2, epoch() - ago) }
 }
 
-/// Goal: single ticks of a decider in stable mode follow the rule.
-#[test]
-fn one_evaluation_follows_the_rule() {
-    let slow_down = || DeciderSpec { max_scale_down_rate: 1.1, ..spec(10.0, 1982.0) };
-    // (spec, ready, stable, panic) -> (desired, EBC, panicking)
-    for (name, spec, ready, stable, panic, expected) in [
-        ("idle", spec(10.0, 100.0), 1, 0.0, 0.0, (0, -87, false)),
-        ("unlimited burst", spec(181.0, -1.0), 1, 21.0, 26.0, (1, -1, false)),
-        ("no burst", spec(10.0, 0.0), 1, 50.0, 49.0, (5, 0, true)),
-        ("scale up", spec(10.0, 100.0), 1, 50.0, 50.0, (5, -137, true)),
-        ("already scaled", spec(10.0, 100.0), 5, 50.0, 50.0, (5, -84, false)),
-        ("requests", spec(10.0, 100.0), 1, 100.0, 99.0, (10, -186, true)),
-        ("up rate", DeciderSpec { max_scale_up_rate: 1.1, ..spec(1.0, 1982.0) }, 2, 3.0, 3.1, (3, -1983, true)),
-        ("down rate", slow_down(), 100, 1.0, 1.0, (90, -650, false)),
-        ("unreachable", DeciderSpec { reachable: false, ..slow_down() }, 100, 1.0, 1.0, (1, -650, false)),
-        ("panic doubles", spec(10.0, 84.0), 1, 50.0, 100.0, (10, -171, true)),
-        ("no ready pods", spec(10.0, 81.0), 0, 1000.0, 888.0, (10, -969, true)),
-        ("negative load", spec(10.0, 0.0), 0, -3.0, -2.0, (0, 0, false)),
-    ] {
-        let result = tick(&mut stable_decider(&spec), &spec, Duration::ZERO, ready, (stable, panic));
-        assert_eq!(result, expected, "{name}");
-    }
-}
-
-/// Goal: panic mode lasts a stable window beyond the *last* tick over the threshold, and only such a tick extends it.
-#[test]
-fn panic_mode_ends_a_stable_window_after_the_last_tick_over_the_threshold() {
-    let spec = spec(1.0, 98.0);
-    let since = |decider: &Decider| match decider.mode {
-        Mode::Panicking { last_over } => Some(last_over.saturating_since(epoch()).as_secs()),
-        Mode::Stable => None,
-    };
-    let mut decider = stable_decider(&spec);
-    assert_eq!(tick(&mut decider, &spec, secs(0), 10, (11.0, 25.0)).0, 25);
-    let mut again = decider.clone();
-    assert_eq!((tick(&mut decider, &spec, secs(30), 40, (30.0, 41.0)).0, since(&decider)), (41, Some(0)));
-    assert_eq!((tick(&mut decider, &spec, secs(62), 55, (50.0, 56.0)).0, since(&decider)), (50, None));
-    assert_eq!((tick(&mut again, &spec, secs(30), 40, (30.0, 80.0)).0, since(&again)), (80, Some(30)));
-}
-
-/// Goal: the scale found after a restart is held for a stable window, because a restart loses history.
-#[test]
-fn a_decider_created_above_one_pod_panics() {
-    let spec = DeciderSpec { max_scale_down_rate: 2.0, ..spec(70.0, 211.0) };
-    for (ready, panics) in [(0, false), (1, false), (2, true)] {
-        let decider = Decider::new(&spec, ready, epoch());
-        assert_eq!((decider.is_panicking(), decider.panic_floor), (panics, ready as i32), "{ready} ready");
-    }
-    let mut decider = Decider::new(&spec, 7, epoch());
-    assert_eq!(tick(&mut decider, &spec, secs(60), 7, (0.0, 0.0)).0, 7, "it held that scale for a stable window");
-    assert_eq!(tick(&mut decider, &spec, secs(61), 7, (0.0, 0.0)).0, 3);
-}
-
 /// Goal: without a count of pods or without metrics there is no decision, and the state does not change.
 #[test]
 fn an_unknown_input_changes_nothing() {
@@ -118,40 +68,6 @@ fn an_unknown_input_changes_nothing() {
         assert_eq!(decision, Err(expected));
         assert_eq!(format!("{decider:?}"), before, "{expected}");
     }
-}
-
-/// Goal: a delay of 5 min (150 slots) releases a value exactly 150 slots after its own.
-#[test]
-fn the_scale_down_delay_holds_a_larger_decision() {
-    let spec = DeciderSpec {
-        panic_threshold: 100.0,
-        stable_window: Duration::ZERO,
-        scale_down_delay: secs(300),
-        ..spec(10.0, 0.0)
-    };
-    let mut decider = Decider::new(&spec, 0, Timestamp::from_secs(0));
-    let mut desired = |decider_spec: &DeciderSpec, at: u64, load: f64| {
-        let now = Timestamp::from_secs(at as i64);
-        let observation =
-            Observation { now, ready: Ok(0), load: Ok(Load { stable: load, panic: load }), attested: true };
-        decider.decide(decider_spec, &observation).ok().map(|r| r.desired)
-    };
-    for (at, load, expected) in [
-        (2, 40.0, 4),
-        (300, 0.0, 4),
-        (302, 0.0, 0),
-        (540, 40.0, 4),
-        (600, 30.0, 4),
-        (660, 0.0, 4),
-        (840, 0.0, 3),
-        (900, 0.0, 0),
-        (902, 40.0, 4),
-    ] {
-        assert_eq!(desired(&spec, at, load), Some(expected), "at {at} s");
-    }
-    let unreachable = DeciderSpec { reachable: false, ..spec.clone() };
-    assert_eq!(desired(&unreachable, 904, 0.0), Some(0), "nothing to wait for");
-    assert_eq!(desired(&spec, 906, 0.0), Some(4), "decisions while unreachable were not recorded");
 }
 
 #[test]

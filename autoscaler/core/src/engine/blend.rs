@@ -82,7 +82,7 @@ pub struct Input<'a> {
 }
 
 /// Desired scale, with its reasons. All scales from one metric share its name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlendedScale {
     /// Name of the metric or load that asked for the most pods.
@@ -141,12 +141,9 @@ impl Blend {
         let mut blended = BlendedScale {
             desired: load,
             metric: Arc::from(input.load_name),
-            measured: false,
             asked: load.unwrap_or(0),
             failing: input.measured.map_or(0, |measured| measured.failed),
-            held: false,
-            stabilization: Stabilization::Ready,
-            limit: Limit::WithinRange,
+            ..BlendedScale::default()
         };
         if current <= 0 {
             self.memory = Memory::default();

@@ -23,10 +23,7 @@ pub struct Plan {
 }
 
 /// Validates the requested metrics and behavior. Returns `None` if there are none, so that the load alone scales the
-/// workload.
-///
-/// # Errors
-/// Returns every violation, with the path within the object.
+/// workload. Fails with every violation, with the path within the object.
 pub fn plan(metrics: Vec<MetricSpec>, mut behavior: Option<Behavior>) -> Result<Option<Plan>, FieldErrors> {
     let mut errors = FieldErrors::new();
     validate::metrics(&mut errors, "spec.metrics", &metrics);

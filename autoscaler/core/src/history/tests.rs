@@ -4,19 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::bounds::Bounds;
-use crate::decider::{Inputs, Recommendation};
+use crate::decider::Recommendation;
+use crate::decider::tests::decided;
 use crate::scale_to_zero::Reason;
-use hpa_core::decision::{Limit, Stabilization};
 
 fn scale(desired: i32, stable: f64) -> Decision {
-    Ok(Recommendation {
-        desired,
-        excess_burst_capacity: -111,
-        panicking: false,
-        rule: Rule::StableLoad,
-        inputs: Inputs { ready: 1, stable, panic: 0.0, target: 70.0 },
-        warm_up_left: None,
-    })
+    decided(desired, -111, stable)
 }
 
 fn secs(n: i64) -> Timestamp {
@@ -96,25 +89,6 @@ fn a_changed_action_makes_a_new_entry() {
 }
 
 #[test]
-fn every_obstacle_has_its_own_text() {
-    let all = [
-        Obstacle::Invalid,
-        Obstacle::TargetNotFound,
-        Obstacle::TargetChanges,
-        Obstacle::ServiceNotOwned,
-        Obstacle::ServicePending,
-        Obstacle::NoPrivateService,
-        Obstacle::LeaseEnding,
-        Obstacle::NotAccepted,
-        Obstacle::Contested,
-    ];
-    let words: std::collections::BTreeSet<_> = all.iter().map(|obstacle| obstacle.explain()).collect();
-    assert!(words.len() == all.len() && !words.contains(""), "{words:?}");
-    assert_eq!(Cause::Obstacle(Obstacle::Invalid).explain(), Obstacle::Invalid.explain());
-    assert_eq!(Cause::Rule(Reason::Bounds).explain(), Reason::Bounds.explain());
-}
-
-#[test]
 fn entries_are_flat_json_and_their_cause_reads_back() {
     let mut history = History::default();
     history.record(secs(100), &scale(3, 50.5));
@@ -153,9 +127,7 @@ fn combined_results_have_entries_of_their_own() {
         measured: true,
         asked: 4,
         failing,
-        held: false,
-        stabilization: Stabilization::Ready,
-        limit: Limit::WithinRange,
+        ..BlendedScale::default()
     };
     let mut history = History::default();
     assert!(!history.blend(secs(0), &blended(None, "cpu", 0)), "nothing is known");

@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Creates a window of `slots` slots of one second.
 fn window(slots: u64) -> MaxWindow {
     MaxWindow::with_granularity(Duration::from_secs(slots), 1)
 }

@@ -1,6 +1,7 @@
 //! Tests of recorded and rejected stats, and of missing data.
 
 use super::*;
+use crate::scale_to_zero::tests::secs;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
@@ -21,10 +22,6 @@ fn stat(concurrent: f64, proxied: f64, requests: f64, proxied_requests: f64) -> 
         proxied_request_count: proxied_requests,
         ..Stat::default()
     }
-}
-
-fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
 }
 
 #[test]

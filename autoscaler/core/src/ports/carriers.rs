@@ -46,7 +46,16 @@ pub fn endpoints_among(
             activators.iter().filter(|activator| activator.address.is_ipv6() == is_v6).copied().collect();
         let selected = select(&family, need, target, ready_in_slices(ports, &family));
         for (port, all) in ports.iter().zip(&mut all) {
-            let found = family_endpoints(port, &family, &selected, proofs, now);
+            let is_listed = |address: IpAddr| port.listed.iter().any(|listed| listed.address == address);
+            let concerned = |one: &&Activator| {
+                selected.contains(&one.address) || one.serving != Serving::Ready || is_listed(one.address)
+            };
+            let some: Vec<Activator> = family.iter().filter(concerned).copied().collect();
+            let mut found = endpoints(port, &some, proofs, now);
+            if some.len() < family.len() && !found.listed.iter().any(|listed| listed.ready) {
+                found = endpoints(port, &family, proofs, now);
+            }
+            keep(&mut found.listed, &selected);
             all.listed.extend(found.listed);
             all.unready.extend(found.unready);
             all.to_probe.extend(found.to_probe);
@@ -82,25 +91,6 @@ fn ready_in_slices(ports: &[Port<'_>], family: &[Activator]) -> usize {
         ready.map(|listed| listed.address).collect::<BTreeSet<_>>().len()
     };
     ports.iter().map(count).max().unwrap_or(0)
-}
-
-fn family_endpoints(
-    port: &Port<'_>,
-    family: &[Activator],
-    selected: &BTreeSet<IpAddr>,
-    proofs: &Proofs,
-    now: Instant,
-) -> Endpoints {
-    let is_listed = |address: IpAddr| port.listed.iter().any(|listed| listed.address == address);
-    let concerned =
-        |one: &&Activator| selected.contains(&one.address) || one.serving != Serving::Ready || is_listed(one.address);
-    let some: Vec<Activator> = family.iter().filter(concerned).copied().collect();
-    let mut found = endpoints(port, &some, proofs, now);
-    if some.len() < family.len() && !found.listed.iter().any(|listed| listed.ready) {
-        found = endpoints(port, family, proofs, now);
-    }
-    keep(&mut found.listed, selected);
-    found
 }
 
 /// Keeps the selected activators among the ready ones, and others only in place of missing selected ones.

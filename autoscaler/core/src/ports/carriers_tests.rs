@@ -5,7 +5,7 @@ use super::carriers::{count, endpoints_among};
 use super::slices::{Endpoints, Port};
 use super::tests::epoch;
 use super::*;
-use common::ports::answer::Listening;
+use common::ports::Listening;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -70,7 +70,7 @@ pub mod slices;
 #[cfg(test)]
 mod carriers_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use plan::{Access, Change, Plan, PortOutcome, Problem, View, Wanted, Workload, plan};
 pub use proofs::{NumberResponse, Proofs, Verdict};

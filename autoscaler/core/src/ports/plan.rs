@@ -54,7 +54,6 @@ use common::config::PortRange;
 use common::ports::ledger::{Block, Entry, Ledger, NumberState, PortId};
 use common::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -174,19 +173,23 @@ pub struct PortOutcome {
 }
 
 /// Problem of one port, reported in condition PortsAllocated.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// There is no free number.
-    Exhausted {
-        /// Range of numbers.
-        range: PortRange,
-    },
-    /// The namespace has reached its quota.
-    Quota {
-        /// Range of numbers.
-        range: PortRange,
-    },
+    /// There is no free number in this range.
+    #[error(
+        "no port number is free in {0} (range or guarded of ConfigMap config-ports). Widen it, or wait ten minutes \
+         until released numbers become available"
+    )]
+    Exhausted(PortRange),
+    /// The namespace has reached its quota of this range.
+    #[error(
+        "the namespace has {quota} port numbers, the maximum for a namespace in {0} (range or guarded of ConfigMap \
+         config-ports). Widen it, or wait: a released number counts for ten minutes",
+        quota = quota(*.0)
+    )]
+    Quota(PortRange),
     /// Another process listens on the number on some activator.
+    #[error("another process listens on port {number} of an activator, and {}", consequence(*.tried))]
     InUse {
         /// The number.
         number: u16,
@@ -194,13 +197,16 @@ pub enum Problem {
         tried: usize,
     },
     /// There are no numbers for guarded workloads.
+    #[error(
+        "NetworkPolicies select the pods, and config-ports has no numbers for such workloads. Set guarded there to \
+         numbers outside of range, such as 10000-19999"
+    )]
     NoneGuarded,
-    /// NetworkPolicies select the pods and cannot be followed.
-    Barred {
-        /// Reason, and what helps.
-        why: Arc<str>,
-    },
+    /// NetworkPolicies select the pods and cannot be followed: the reason, and what helps.
+    #[error("{0}")]
+    Barred(Arc<str>),
     /// The status contained a number of another workload.
+    #[error("the status named port number {number}, which belongs to {owner}, so it is not used")]
     NotOurs {
         /// The number.
         number: u16,
@@ -208,12 +214,23 @@ pub enum Problem {
         owner: RevisionKey,
     },
     /// The port had several numbers.
+    #[error("the port had several numbers: it keeps {number} and releases {released:?}")]
     Duplicate {
         /// Number that it keeps.
         number: u16,
         /// Numbers that are released.
         released: Vec<u16>,
     },
+}
+
+/// Returns what follows from a number in use, after this many other numbers were tried.
+fn consequence(tried: usize) -> String {
+    match tried {
+        0 => "the port can have no other number now. Widen the range of ConfigMap config-ports, or move the range to \
+              unused ports"
+            .to_owned(),
+        _ => format!("on {tried} other numbers that were tried. Move the range of config-ports to unused ports"),
+    }
 }
 
 /// Changes to write, and the current result for each port.
@@ -293,7 +310,6 @@ struct Pool<'a> {
     range: PortRange,
     /// Numbers that may be given: unused ones, then those after their cooldown, in the order of release.
     free: Box<dyn Iterator<Item = u16> + 'a>,
-    /// Time at which the next cooldown ends.
     next_cooldown_end: Option<Timestamp>,
     /// Numbers of each namespace that count towards its quota.
     used_by_namespace: BTreeMap<&'a str, usize>,
@@ -337,7 +353,7 @@ impl<'a> Planner<'a> {
         let view = self.view;
         let in_use = view.in_use;
         if let Access::Barred(why) = &workload.access {
-            let problem = Some(Problem::Barred { why: why.clone() });
+            let problem = Some(Problem::Barred(why.clone()));
             return PortOutcome { number: None, former: Vec::new(), problem };
         }
         let allows = |number: u16| view.allows(&workload.access, number);
@@ -462,49 +478,8 @@ impl<'a> Pool<'a> {
         let range = self.range;
         let quota = quota(range);
         if quota < range.len() && self.used_by_namespace.get(namespace).is_some_and(|used| *used >= quota) {
-            return Err(Problem::Quota { range });
+            return Err(Problem::Quota(range));
         }
-        self.free.find(|number| !given.contains(number)).ok_or(Problem::Exhausted { range })
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exhausted { range } => {
-                write!(
-                    f,
-                    "no port number is free in {range} (range or guarded of ConfigMap config-ports). Widen it, or wait \
-                     ten minutes until released numbers become available"
-                )
-            }
-            Self::Quota { range } => write!(
-                f,
-                "the namespace has {} port numbers, the maximum for a namespace in {range} (range or guarded of \
-                 ConfigMap config-ports). Widen it, or wait: a released number counts for ten minutes",
-                quota(*range)
-            ),
-            Self::InUse { number, tried: 0 } => write!(
-                f,
-                "another process listens on port {number} of an activator, and the port can have no other number now. \
-                 Widen the range of ConfigMap config-ports, or move the range to unused ports"
-            ),
-            Self::InUse { number, tried } => write!(
-                f,
-                "another process listens on port {number} of an activator, and on {tried} other numbers that were tried. Move \
-                 the range of config-ports to unused ports"
-            ),
-            Self::NoneGuarded => f.write_str(
-                "NetworkPolicies select the pods, and config-ports has no numbers for such workloads. Set guarded there to \
-                 numbers outside of range, such as 10000-19999",
-            ),
-            Self::Barred { why } => f.write_str(why),
-            Self::NotOurs { number, owner } => {
-                write!(f, "the status named port number {number}, which belongs to {owner}, so it is not used")
-            }
-            Self::Duplicate { number, released } => {
-                write!(f, "the port had several numbers: it keeps {number} and releases {released:?}")
-            }
-        }
+        self.free.find(|number| !given.contains(number)).ok_or(Problem::Exhausted(range))
     }
 }

@@ -9,7 +9,7 @@
 //! its identity.
 
 use super::{Activator, FOREIGN_HOLDS, IDENTIFIED_FOR, PROOF_HOLDS};
-use common::ports::answer::Listening;
+use common::ports::Listening;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;

@@ -3,7 +3,7 @@
 use super::*;
 use common::RevisionKey;
 use common::config::PortRange;
-use common::ports::answer::Listening;
+use common::ports::Listening;
 use common::ports::ledger::{Entry, Ledger, NumberState, PortId};
 use common::time::Timestamp;
 use proptest::prelude::*;
@@ -12,11 +12,10 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants")]
-pub(super) fn epoch() -> Instant {
+pub(crate) fn epoch() -> Instant {
     Instant::now()
 }
 
-/// Guarded numbers.
 const GUARDED: PortRange = PortRange { first: 18_000, last: 18_009 };
 
 /// Workload and port of most lines.
@@ -204,7 +203,7 @@ fn a_port_that_cannot_get_a_number_reports_the_reason() {
     let moved = view(&[(50, "held default/a a 80"), (100, "held default/b b 80")], full.workloads.clone());
     let (outcome, planned) = problem(&moved, (100, 100));
     assert_eq!((outcome.number, planned), (Some(50), vec![]), "it keeps what it has");
-    assert!(matches!(outcome.problem, Some(Problem::Exhausted { .. })));
+    assert!(matches!(outcome.problem, Some(Problem::Exhausted(_))));
 
     let mut taken = view(&[(100, "held default/a a 80")], vec![a(wanted("", 80))]);
     taken.in_use = [100, 101].into();
@@ -479,7 +478,6 @@ fn a_first_activator_is_urgent_and_a_second_is_not() {
     }
 }
 
-/// Goal: a removal waits for a successor only while all clients get responses.
 #[test]
 fn a_removal_waits_for_a_successor_while_all_endpoints_respond() {
     let at = |address: &str, ready| Listed { address: address.parse().expect("an address"), number: 100, ready };

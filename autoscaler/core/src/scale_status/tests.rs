@@ -1,7 +1,8 @@
 //! Tests of notifications to the reconciler, and of stats that make an evaluation due.
 
 use super::*;
-use crate::decider::{Inputs, Recommendation, Rule, Unknown};
+use crate::decider::Unknown;
+use crate::decider::tests::decided;
 
 fn spec(initial_scale: i32, total_value: f64, burst: f64) -> DeciderSpec {
     DeciderSpec {
@@ -14,14 +15,7 @@ fn spec(initial_scale: i32, total_value: f64, burst: f64) -> DeciderSpec {
 }
 
 fn decision(desired: i32, excess_burst_capacity: i32) -> Decision {
-    Ok(Recommendation {
-        desired,
-        excess_burst_capacity,
-        panicking: false,
-        rule: Rule::StableLoad,
-        inputs: Inputs { ready: 1, stable: 0.0, panic: 0.0, target: 70.0 },
-        warm_up_left: None,
-    })
+    decided(desired, excess_burst_capacity, 0.0)
 }
 
 fn status(desired: Option<i32>, excess_burst_capacity: i32) -> ScaleStatus {

@@ -35,7 +35,7 @@
 //! the interval of repeated probes.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::time::Duration;
 

@@ -1,16 +1,17 @@
-//! Tests of the scale-to-zero state machine, row by row.
+//! Tests of what Zeroscale adds to Knative's way to zero, and of exact times. Knative's decisions are recorded in
+//! `tests/conformance` (kind `apply_scale`).
 
 use super::*;
 
 const WINDOW: Duration = secs(300);
 const GRACE: Duration = secs(60);
 
-const fn secs(n: u64) -> Duration {
+pub(crate) const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
 /// Returns an input with one replica, nothing desired, a positive probe, and every feature on.
-fn input(active: Active) -> Input {
+pub(crate) fn input(active: Active) -> Input {
     Input {
         desired: Some(0),
         current_replicas: 1,
@@ -71,39 +72,25 @@ fn check(rows: impl IntoIterator<Item = (&'static str, Input, Row)>) {
 }
 
 #[test]
-fn a_revision_keeps_one_pod_until_it_was_active_for_a_window() {
+fn a_time_that_is_exactly_over_counts_as_over_except_that_of_an_activation() {
     check([
-        ("a second short", active(299), (Some(1), None, Some(1))),
-        ("a shorter window", Input { stable_window: secs(45), ..active(44) }, (Some(1), None, Some(1))),
-        ("a shorter window, over", Input { stable_window: secs(45), ..active(300) }, (Some(0), None, None)),
-        ("ten replicas", replicas(10, active(299)), (Some(1), Some(1), Some(1))),
-        ("exactly a window", active(300), (Some(0), None, None)),
-        ("in the path already", Input { path: PathMode::Proxy, ..active(300) }, (Some(0), None, Some(3))),
-        ("two replicas, initialized long ago", replicas(2, active(120)), (Some(1), Some(1), Some(180))),
-        ("no replica left", replicas(0, active(10)), (Some(1), Some(1), Some(290))),
+        ("active for a window", active(300), (Some(0), None, None)),
+        ("inactive for the grace period", inactive(60), (Some(0), Some(0), None)),
+        (
+            "retention over, in the path for the grace period",
+            Input { pod_retention: secs(59), proxy_for: GRACE, ..inactive(59) },
+            (Some(0), Some(0), None),
+        ),
+        ("activating for the timeout", activating(151.0), (None, None, Some(151))),
+        ("no condition never times out", input(Active::Absent), (None, None, Some(151))),
     ]);
+    assert!(Active::Absent.is_activating());
 }
 
 #[test]
-fn the_last_pod_goes_after_grace_and_retention() {
-    let retained = |retention, input| Input { pod_retention: secs(retention), ..input };
-    let proxied = |proxy_for, input| Input { proxy_for: secs(proxy_for), ..input };
-    let unproven = |input| Input { probe: ProbeResult::NotInPath, ..input };
-    check([
-        ("grace", inactive(60), (Some(0), Some(0), None)),
-        ("a second short", inactive(59), (Some(0), None, Some(60))),
-        ("in the path for a second less", proxied(59, inactive(59)), (Some(0), None, Some(1))),
-        ("in the path for the grace period", proxied(60, inactive(59)), (Some(0), Some(0), None)),
-        ("retention beyond grace", retained(120, inactive(60)), (Some(0), None, Some(60))),
-        ("retention as long as grace", retained(60, inactive(60)), (Some(0), Some(0), None)),
-        ("retention over, in the path", retained(42, proxied(60, inactive(59))), (Some(0), Some(0), None)),
-        ("retention over, not in the path", retained(42, inactive(59)), (Some(0), None, Some(60))),
-        ("retention exactly over", retained(59, proxied(60, inactive(59))), (Some(0), Some(0), None)),
-        ("retention counts though in the path", retained(90, proxied(600, inactive(59))), (Some(0), None, Some(31))),
-        ("created without pods", replicas(0, inactive(0)), (Some(0), None, Some(60))),
-        ("no pod left", replicas(0, inactive(60)), (Some(0), None, None)),
-        ("no probe needed", unproven(Input { probe_needed: false, ..inactive(60) }), (Some(0), Some(0), None)),
-    ]);
+fn bounds_below_zero_require_nothing() {
+    let bounds = Bounds { min: -2, max: Some(-1) };
+    check([("inactive", Input { bounds, ..inactive(60) }, (Some(0), Some(0), None))]);
 }
 
 /// Returns the outcome that keeps the last pod of an idle revision.
@@ -122,57 +109,6 @@ fn the_last_pod_waits_for_proof() {
         let outcome = decide(&Input { probe: ProbeResult::NotProbed, ..never });
         assert_eq!(outcome.probe, ProbeNeed::None, "only the last pod needs proof: {never:?}");
     }
-}
-
-#[test]
-fn an_activation_is_given_up_after_its_timeout() {
-    check([
-        ("still waiting", activating(75.5), (None, None, Some(151))),
-        ("exactly the timeout", activating(151.0), (None, None, Some(151))),
-        ("beyond it", activating(152.0), (Some(0), Some(0), None)),
-        ("a shorter one", Input { activation_timeout: secs(35), ..activating(36.0) }, (Some(0), Some(0), None)),
-        ("desired unknown, too", unknown(activating(152.0)), (Some(0), Some(0), None)),
-        ("no condition never times out", input(Active::Absent), (None, None, Some(151))),
-    ]);
-}
-
-#[test]
-fn bounds_apply_before_every_other_rule() {
-    let bounded = |bounds, input| Input { bounds, ..input };
-    let (max, below_zero) = (Bounds { min: 0, max: Some(8) }, Bounds { min: -2, max: Some(-1) });
-    let absent = || input(Active::Absent);
-    check([
-        ("min, grace not over", bounded(min(2), replicas(10, inactive(59))), (Some(2), Some(2), None)),
-        ("min, grace over", bounded(min(2), replicas(10, inactive(60))), (Some(2), Some(2), None)),
-        ("desired", desired(10, absent()), (Some(10), Some(10), None)),
-        ("max", bounded(max, desired(10, absent())), (Some(8), Some(8), None)),
-        ("up again", desired(10, inactive(30)), (Some(10), Some(10), None)),
-        ("from zero", desired(1, replicas(0, absent())), (Some(1), Some(1), None)),
-        ("initial scale", desired(1, bounded(min(2), replicas(0, activating(1.0)))), (Some(2), Some(2), None)),
-        ("initial scale is there", desired(1, bounded(min(5), replicas(5, activating(1.0)))), (Some(5), None, None)),
-        ("unknown, activating: the minimum", unknown(bounded(min(3), activating(1.0))), (Some(3), Some(3), None)),
-        ("bounds below zero require nothing", bounded(below_zero, inactive(60)), (Some(0), Some(0), None)),
-    ]);
-}
-
-#[test]
-fn an_unknown_scale_changes_nothing() {
-    check([
-        ("inactive", unknown(replicas(0, inactive(0))), (None, None, None)),
-        ("active", unknown(replicas(12, active(5))), (None, None, None)),
-        ("whatever the bounds", unknown(Input { bounds: min(3), ..active(5) }), (None, None, None)),
-    ]);
-}
-
-#[test]
-fn without_scale_to_zero_one_pod_stays() {
-    let off = |input| Input { scale_to_zero: false, current_replicas: 10, ..input };
-    check([
-        ("active", off(active(900)), (Some(1), Some(1), None)),
-        ("inactive", off(inactive(900)), (Some(1), Some(1), None)),
-        ("with a minimum", off(Input { bounds: min(2), ..active(900) }), (Some(2), Some(2), None)),
-        ("unknown", off(unknown(active(900))), (None, None, None)),
-    ]);
 }
 
 /// Goal: an owner that does not know the load yet removes no pod, and decides again when it does.
@@ -236,17 +172,8 @@ fn each_outcome_has_its_reason() {
 /// Goal: a desired scale that combines load and metrics names its source. Every other reason has priority.
 #[test]
 fn a_combined_scale_names_its_source() {
-    use hpa_core::decision::{Limit, Stabilization};
-    let blended = |held, measured| BlendedScale {
-        desired: Some(3),
-        metric: "cpu".into(),
-        measured,
-        asked: 3,
-        failing: 0,
-        held,
-        stabilization: Stabilization::Ready,
-        limit: Limit::WithinRange,
-    };
+    let blended =
+        |held, measured| BlendedScale { desired: Some(3), asked: 3, measured, held, ..BlendedScale::default() };
     for (reason, held, measured, expected) in [
         (Reason::Desired, false, false, Reason::Desired),
         (Reason::Desired, false, true, Reason::Metrics),

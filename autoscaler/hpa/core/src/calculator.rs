@@ -38,10 +38,8 @@ pub struct ValueAnswer {
     pub value: i64,
 }
 
-/// Returns the replicas that bring `resource` to `target_percent` of the requests, and the utilization.
-///
-/// # Errors
-/// Returns an error if there are no pods or usable values, or a request is missing.
+/// Returns the replicas that bring `resource` to `target_percent` of the requests, and the utilization. Fails if there
+/// are no pods or usable values, or a request is missing.
 pub fn utilization(
     inputs: &MetricInputs<'_>,
     samples: Samples<'_>,
@@ -58,10 +56,8 @@ pub fn utilization(
     Ok((inputs.replicas(&groups, samples, busy, ratio)?, first))
 }
 
-/// Returns the replicas that bring the average value of a pod to `target`. `cpu` is set if the resource is cpu.
-///
-/// # Errors
-/// Returns an error if there are no pods or no usable values.
+/// Returns the replicas that bring the average value of a pod to `target`. `cpu` is set if the resource is cpu. Fails
+/// if there are no pods or no usable values.
 pub fn average(inputs: &MetricInputs<'_>, cpu: bool, samples: Samples<'_>, target: i64) -> Result<ValueAnswer, String> {
     let (groups, samples) = prepare(inputs, cpu, samples)?;
     let value = usage::average(&samples);

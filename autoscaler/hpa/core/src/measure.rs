@@ -61,10 +61,7 @@ pub struct Failure {
     pub outer: String,
 }
 
-/// Returns the proposal of one metric.
-///
-/// # Errors
-/// Returns a failure if the metric is malformed or its API failed.
+/// Returns the proposal of one metric. Fails if the metric is malformed or its API failed.
 pub fn measure(inputs: &MetricInputs<'_>, metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure> {
     let (replicas, name, status) = match Source::from(metric) {
         Source::Resource(source) => {

@@ -102,10 +102,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// Returns an amount of the API in thousandths.
-///
-/// # Errors
-/// Returns an error if the text is not a quantity.
+/// Returns an amount of the API in thousandths. Fails if the text is not a quantity.
 pub fn milli(amount: &ApiQuantity) -> Result<i64, NotAQuantity> {
     amount.0.parse().map(Quantity::milli)
 }

@@ -68,34 +68,22 @@ impl Reading {
         self
     }
 
-    /// Returns the usage of at least one pod.
-    ///
-    /// # Errors
-    /// Returns an error if the request failed, or the response is empty.
+    /// Returns the usage of at least one pod. Fails if the request failed, or the response is empty.
     pub fn usage(&self) -> Result<&[PodUsage], String> {
         if let Self::Usage(usage) = self { non_empty("resource", usage) } else { Err(self.failure("resource")) }
     }
 
-    /// Returns at least one value of a pods metric.
-    ///
-    /// # Errors
-    /// Returns an error if the request failed, or the response is empty.
+    /// Returns at least one value of a pods metric. Fails if the request failed, or the response is empty.
     pub fn pods(&self) -> Result<&[PodValue], String> {
         if let Self::Pods(values) = self { non_empty("custom", values) } else { Err(self.failure("custom")) }
     }
 
-    /// Returns at least one value of an external metric.
-    ///
-    /// # Errors
-    /// Returns an error if the request failed, or the response is empty.
+    /// Returns at least one value of an external metric. Fails if the request failed, or the response is empty.
     pub fn external(&self) -> Result<&[i64], String> {
         if let Self::External(values) = self { non_empty("external", values) } else { Err(self.failure("external")) }
     }
 
-    /// Returns the value of an object's metric.
-    ///
-    /// # Errors
-    /// Returns an error if the request failed, or there is not exactly one value.
+    /// Returns the value of an object's metric. Fails if the request failed, or there is not exactly one value.
     pub fn object(&self) -> Result<i64, String> {
         let Self::Object(values) = self else { return Err(self.failure("custom")) };
         let [value] = values[..] else {
@@ -152,89 +140,59 @@ fn is_namespace(object: &CrossVersionObjectReference) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::autoscaling::v2::{
-        ContainerResourceMetricSource, ExternalMetricSource, MetricIdentifier, ObjectMetricSource, PodsMetricSource,
-        ResourceMetricSource,
-    };
-    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+    use crate::tests::scenario::metric;
+    use k8s_openapi::serde_json::{Value, json};
 
     #[test]
     fn a_metric_of_a_namespace_describes_the_autoscalers_own_namespace() {
-        let metric = |api_version: &str, kind: &str| {
-            let described_object = CrossVersionObjectReference {
-                api_version: Some(api_version.into()),
-                kind: kind.into(),
-                name: "elsewhere".into(),
-            };
-            let target = MetricTarget { value: Some(Quantity("1".into())), ..MetricTarget::default() };
-            let object = Some(ObjectMetricSource { described_object, target, ..ObjectMetricSource::default() });
-            let metric = MetricSpec { type_: "Object".into(), object, ..MetricSpec::default() };
-            let Some(Request::Object { object, .. }) = request(&metric, "") else { panic!("no request") };
+        let described = |api_version: &str, kind: &str| {
+            let object = json!({"apiVersion": api_version, "kind": kind, "name": "elsewhere"});
+            let source = json!({"describedObject": object, "target": {"value": "1"}});
+            let request = request(&metric(json!({"type": "Object", "object": source})), "");
+            let Some(Request::Object { object, .. }) = request else { panic!("no request") };
             object.map(|object| object.name)
         };
-        assert_eq!(metric("v1", "Namespace"), None);
-        assert_eq!(metric("example.com/v1", "Namespace").as_deref(), Some("elsewhere"));
-        assert_eq!(metric("v1", "Service").as_deref(), Some("elsewhere"));
+        assert_eq!(described("v1", "Namespace"), None);
+        assert_eq!(described("example.com/v1", "Namespace").as_deref(), Some("elsewhere"));
+        assert_eq!(described("v1", "Service").as_deref(), Some("elsewhere"));
     }
 
     /// Goal: each metric is requested from its own API, and only if it has a target of its kind.
     #[test]
     fn a_metric_is_requested_if_it_has_a_target_of_its_kind() {
-        let one = || Some(Quantity("1".into()));
-        let none = MetricTarget::default;
-        let value = || MetricTarget { value: one(), ..none() };
-        let average = || MetricTarget { average_value: one(), ..none() };
-        let percent = || MetricTarget { average_utilization: Some(50), ..none() };
-        let of = |kind: &str, target: MetricTarget| {
-            let (name, container) = (String::from("cpu"), String::from("app"));
-            let named = MetricIdentifier { name: "hits".into(), selector: None };
-            let mut metric = MetricSpec { type_: kind.into(), ..MetricSpec::default() };
-            match kind {
-                "Resource" => metric.resource = Some(ResourceMetricSource { name, target }),
-                "ContainerResource" => {
-                    metric.container_resource = Some(ContainerResourceMetricSource { name, container, target });
-                }
-                "Pods" => metric.pods = Some(PodsMetricSource { metric: named, target }),
-                "Object" => {
-                    let described_object = CrossVersionObjectReference::default();
-                    metric.object = Some(ObjectMetricSource { described_object, metric: named, target });
-                }
-                _ => metric.external = Some(ExternalMetricSource { metric: named, target }),
-            }
-            request(&metric, "app=web")
+        let (none, percent) = (&json!({}), &json!({"averageUtilization": 50}));
+        let (value, average) = (&json!({"value": "1"}), &json!({"averageValue": "1"}));
+        let of = |kind: &str, target: &Value| {
+            let field = kind[..1].to_lowercase() + &kind[1..];
+            let source = json!({"name": "cpu", "container": "app", "metric": {"name": "hits"}, "target": target});
+            request(&metric(json!({"type": kind, field: source})), "app=web")
         };
         let (selector, metric, metric_selector) = (|| String::from("app=web"), || String::from("hits"), String::new);
         let usage = || Some(Request::Usage { selector: selector() });
         for kind in ["Resource", "ContainerResource"] {
-            assert_eq!(of(kind, percent()), usage(), "{kind}");
-            assert_eq!(of(kind, average()), usage(), "{kind}");
-            assert_eq!((of(kind, value()), of(kind, none())), (None, None), "{kind}");
+            assert_eq!((of(kind, percent), of(kind, average)), (usage(), usage()), "{kind}");
+            assert_eq!((of(kind, value), of(kind, none)), (None, None), "{kind}");
         }
         let pods = Request::Pods { metric: metric(), selector: selector(), metric_selector: metric_selector() };
-        assert_eq!(of("Pods", average()), Some(pods));
-        for target in [value(), average()] {
-            let object = Request::Object {
-                object: Some(CrossVersionObjectReference::default()),
-                metric: metric(),
-                metric_selector: metric_selector(),
-            };
-            assert_eq!(of("Object", target.clone()), Some(object));
+        assert_eq!(of("Pods", average), Some(pods));
+        for target in [value, average] {
+            let object = Some(CrossVersionObjectReference::default());
+            let object = Request::Object { object, metric: metric(), metric_selector: metric_selector() };
+            assert_eq!(of("Object", target), Some(object));
             let external = Request::External { metric: metric(), metric_selector: metric_selector() };
             assert_eq!(of("External", target), Some(external));
         }
         for kind in ["Object", "External"] {
-            assert_eq!((of(kind, percent()), of(kind, none())), (None, None), "{kind}");
+            assert_eq!((of(kind, percent), of(kind, none)), (None, None), "{kind}");
         }
-        assert_eq!(request(&MetricSpec { type_: "Bogus".into(), ..MetricSpec::default() }, "app=web"), None);
+        assert_eq!(of("Bogus", value), None);
     }
 
     #[test]
     fn a_response_without_the_expected_values_is_an_error() {
         assert_eq!(Reading::Usage(Vec::new()).usage(), Err("no metrics returned from resource metrics API".into()));
-        assert_eq!(
-            Reading::Failed("busy".into()).external(),
-            Err("unable to fetch metrics from external metrics API: busy".into())
-        );
+        let reading = Reading::Failed("busy".into());
+        assert_eq!(reading.external(), Err("unable to fetch metrics from external metrics API: busy".into()));
         assert_eq!(Reading::Object(vec![7]).object(), Ok(7));
         assert!(Reading::Object(vec![1, 2]).object().is_err());
         assert!(Reading::None.pods().is_err());

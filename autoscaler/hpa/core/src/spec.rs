@@ -24,10 +24,7 @@ pub fn has_pod_independent_metric(spec: &HorizontalPodAutoscalerSpec) -> bool {
     metrics(spec).iter().any(|metric| matches!(metric.type_.as_str(), "Object" | "External"))
 }
 
-/// Returns the API group of a reference; empty for the core group.
-///
-/// # Errors
-/// Returns an error if the version has more than one slash.
+/// Returns the API group of a reference; empty for the core group. Fails if the version has more than one slash.
 pub fn group(reference: &CrossVersionObjectReference) -> Result<&str, String> {
     let whole = reference.api_version.as_deref().unwrap_or_default();
     match whole.split_once('/') {
@@ -81,10 +78,8 @@ pub fn selector(metric: &MetricIdentifier) -> Option<LabelSelector> {
     Some(LabelSelector { match_labels, match_expressions: expressions.collect() })
 }
 
-/// Formats the [`selector`] of a metric for the metrics APIs; empty if everything is selected.
-///
-/// # Errors
-/// Returns an error if the selector is malformed.
+/// Formats the [`selector`] of a metric for the metrics APIs; empty if everything is selected. Fails if the selector is
+/// malformed.
 pub fn selector_text(metric: &MetricIdentifier) -> Result<String, String> {
     selector(metric).map_or_else(|| Ok(String::new()), |selector| selector.text())
 }
@@ -92,6 +87,8 @@ pub fn selector_text(metric: &MetricIdentifier) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::scenario::metric;
+    use k8s_openapi::serde_json::json;
 
     #[test]
     fn the_group_is_the_part_before_the_only_slash() {
@@ -112,13 +109,9 @@ mod tests {
 
     #[test]
     fn the_type_selects_the_source_even_if_other_sources_are_set() {
-        let resource = Some(ResourceMetricSource::default());
-        let metric = MetricSpec { type_: "Pods".into(), resource, ..MetricSpec::default() };
-        assert_eq!(Source::from(&metric), Source::Unknown);
-        let metric = MetricSpec { type_: "Resource".into(), pods: Some(PodsMetricSource::default()), ..metric };
-        assert!(matches!(Source::from(&metric), Source::Resource(_)));
-        let container_resource = Some(ContainerResourceMetricSource::default());
-        let metric = MetricSpec { type_: "ContainerResource".into(), container_resource, ..metric };
-        assert!(matches!(Source::from(&metric), Source::ContainerResource(_)));
+        let of = |kind: &str| metric(json!({"type": kind, "resource": {}, "containerResource": {}}));
+        assert_eq!(Source::from(&of("Pods")), Source::Unknown);
+        assert!(matches!(Source::from(&of("Resource")), Source::Resource(_)));
+        assert!(matches!(Source::from(&of("ContainerResource")), Source::ContainerResource(_)));
     }
 }

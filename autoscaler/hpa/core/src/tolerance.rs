@@ -38,39 +38,3 @@ impl Tolerances {
         1.0 - self.down <= ratio && ratio <= 1.0 + self.up
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_ends_are_within_the_tolerance() {
-        let tolerances = Tolerances { up: 0.1, down: 0.1 };
-        for (ratio, within) in [
-            (1.1, true),
-            (0.9, true),
-            (1.100_000_1, false),
-            (0.899_999_9, false),
-            (f64::INFINITY, false),
-            (f64::NAN, false),
-        ] {
-            assert_eq!(tolerances.admits(ratio), within, "{ratio}");
-        }
-        assert!(Tolerances { up: 0.0, down: 0.0 }.admits(1.0));
-        assert!(!Tolerances { up: 0.0, down: 0.0 }.admits(1.0 + f64::EPSILON));
-        assert!(Tolerances { up: 0.0, down: 1.0 }.admits(0.0), "metrics never scale down");
-    }
-
-    #[test]
-    fn a_behavior_replaces_the_global_tolerance_in_its_direction_if_the_gate_is_on() {
-        let tolerance = Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity("50m".into()));
-        let rules = HPAScalingRules { tolerance, ..HPAScalingRules::default() };
-        let behavior = HorizontalPodAutoscalerBehavior { scale_up: Some(rules), scale_down: None };
-        let of = |configurable_tolerance| {
-            let gates = Gates { configurable_tolerance, ..Gates::default() };
-            Tolerances::from_behavior(Some(&behavior), &Options::default(), gates)
-        };
-        assert_eq!(of(true), Tolerances { up: 0.05, down: 0.1 });
-        assert_eq!(of(false), Tolerances { up: 0.1, down: 0.1 });
-    }
-}

@@ -25,10 +25,7 @@ use super::measure::MetricInputs;
 /// Floating-point form of the largest integer, which is one more than that integer.
 const LARGEST: f64 = i64::MAX as f64;
 
-/// Returns the replicas that bring `value` to `target`.
-///
-/// # Errors
-/// Returns an error if there are no pods, and the result depends on them.
+/// Returns the replicas that bring `value` to `target`. Fails if there are no pods, and the result depends on them.
 pub fn value(inputs: &MetricInputs<'_>, value: i64, target: i64) -> Result<ValueAnswer, String> {
     let ratio = value as f64 / target as f64;
     let replicas = if inputs.spec_replicas == 0 {

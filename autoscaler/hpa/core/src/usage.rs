@@ -84,10 +84,8 @@ pub struct Utilization {
     pub average: i64,
 }
 
-/// Returns the usage as a share of the requests, over the pods with both.
-///
-/// # Errors
-/// Returns an error if there is no such pod, or the sum of their requests is 0.
+/// Returns the usage as a share of the requests, over the pods with both. Fails if there is no such pod, or the sum of
+/// their requests is 0.
 pub fn utilization(
     samples: &Samples<'_>,
     requests: &BTreeMap<&str, i64>,
@@ -117,36 +115,15 @@ pub fn average(samples: &Samples<'_>) -> i64 {
 mod tests {
     use super::*;
 
-    fn samples<'a>(values: &[(&'a str, i64)]) -> Samples<'a> {
-        values.iter().map(|(pod, value)| (*pod, Sample { value: *value, ..Sample::default() })).collect()
-    }
-
     #[test]
     fn an_average_is_rounded_towards_zero() {
-        assert_eq!(average(&samples(&[("a", 5000), ("b", 10000)])), 7500);
-        assert_eq!(average(&samples(&[("a", -5), ("b", 0)])), -2, "not to -3");
+        let sample = |value| Sample { value, ..Sample::default() };
+        assert_eq!(average(&[("a", sample(-5)), ("b", sample(0))].into()), -2, "not to -3");
     }
 
     #[test]
-    fn a_pod_has_no_value_if_one_of_its_containers_lacks_the_resource() {
-        let usage = |pod: &str, containers: &[(&str, Option<i64>)]| PodUsage {
-            pod: pod.into(),
-            containers: containers
-                .iter()
-                .map(|(name, cpu)| (name.to_string(), cpu.map(|v| ("cpu".to_owned(), v)).into_iter().collect()))
-                .collect(),
-            ..PodUsage::default()
-        };
-        let usages = [
-            usage("one", &[("test-1", Some(100))]),
-            usage("two", &[("test-1", Some(300)), ("test-2", Some(400))]),
-            usage("none", &[]),
-            usage("partly", &[("test-1", Some(300)), ("test-2", None)]),
-        ];
-        let values = |container| -> Vec<_> {
-            resource_samples(&usages, container, "cpu").into_iter().map(|(pod, sample)| (pod, sample.value)).collect()
-        };
-        assert_eq!(values(None), [("one", 100), ("two", 700)]);
-        assert_eq!(values(Some("test-2")), [("two", 400)]);
+    fn a_utilization_needs_a_pod_with_usage_and_request() {
+        let error = utilization(&Samples::new(), &BTreeMap::from([("a", 100)]), 50).expect_err("no usage");
+        assert_eq!(error, "no metrics returned matched known pods");
     }
 }

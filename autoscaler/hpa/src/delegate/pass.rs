@@ -5,6 +5,7 @@ use common::RevisionKey as Key;
 use common::annotations;
 use common::time::Timestamp;
 use common_api::condition_set::HasConditions;
+use common_api::podautoscaler_status::{ACTIVE, FAILED_CREATE, SCALE_TARGET_INITIALIZED, SKS_READY};
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use common_controller::objects::{controller, corrected};
 use common_controller::{BoundedApi, Passed, Passes, WriteError, Written};
@@ -18,10 +19,7 @@ const COMPONENT: &str = "podautoscaler-controller";
 /// Message while the ServerlessService is not ready, whatever its own message.
 const SKS_NOT_READY: &str = "SKS Services are not ready yet";
 
-/// Runs one reconcile. The status is written even after a failure.
-///
-/// # Errors
-/// Returns the error that ended the reconcile.
+/// Runs one reconcile. The status is written even after a failure. Fails with the error that ended the reconcile.
 pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), WriteError> {
     let Some(object) = cx.autoscalers.get(key).filter(|object| is_ours(object)) else { return Ok(()) };
     if !cx.wiring.leadership.owns(key) {
@@ -51,7 +49,6 @@ struct Pass<'a> {
     now: Timestamp,
     /// PodAutoscaler with defaults.
     object: &'a PodAutoscaler,
-    /// Status to write.
     status: PodAutoscalerStatus,
 }
 
@@ -66,14 +63,14 @@ impl Pass<'_> {
         self.status.metrics_service_name.clone_from(&services.private_service_name);
         self.status.service_name.clone_from(&services.service_name);
         if services.is_ready(serverless.metadata.generation.unwrap_or(0)) {
-            self.status.mark_sks_ready(self.now);
+            self.status.manage(self.now).mark_true(SKS_READY);
             if !self.status.is_scale_target_initialized() && current >= self.first_scale() {
-                self.status.mark_scale_target_initialized(self.now);
+                self.status.manage(self.now).mark_true(SCALE_TARGET_INITIALIZED);
             }
         } else {
             self.status.mark_sks_not_ready(SKS_NOT_READY, self.now);
         }
-        self.status.mark_active(self.now);
+        self.status.manage(self.now).mark_true(ACTIVE);
         self.status.set_scales(Some(desired), current);
         Ok(())
     }
@@ -93,7 +90,8 @@ impl Pass<'_> {
             let create = async |api: BoundedApi| api.create(&desired).await.map_err(WriteError::api(doing));
             let created = cx.writer().write(key, doing, create).await;
             if matches!(created, Err(WriteError::Api { .. })) {
-                self.status.mark_failed_create("HorizontalPodAutoscaler", key.name(), self.now);
+                let message = format!("Failed to create HorizontalPodAutoscaler {:?}.", key.name());
+                self.status.mark_failed(FAILED_CREATE, &message, self.now);
             }
             return created.map(|created| self.offer(created));
         };
@@ -120,11 +118,8 @@ impl Pass<'_> {
         let (cx, key) = (self.cx, self.key);
         let desired = objects::serverless(self.object);
         let Some(current) = cx.serverless.get(key) else {
-            return cx
-                .writer()
-                .create(key, &cx.serverless, &desired, "error creating SKS", || true)
-                .await
-                .map(Arc::new);
+            let created = cx.writer().create(key, &cx.serverless, &desired, "error creating SKS", || true).await;
+            return created.map(Arc::new);
         };
         if !self.owns(&current.metadata) {
             self.status.mark_not_owned("ServerlessService", key.name(), self.now);

@@ -1,6 +1,7 @@
 //! State shared by the workers, and one reconcile of one object.
 
 use super::Wiring;
+use super::evaluate::Target;
 use super::foreign_manager::{ForeignManager, MANAGER};
 use super::series::Series;
 use crate::pods::parse_pod;
@@ -9,16 +10,15 @@ use common::RevisionKey as Key;
 use common_controller::{BoundedApi, Priority, Recorder, Severity, Store, WorkQueue, WriteError, Writer};
 use hpa_core::memory::Memory;
 use hpa_core::pod::Pod;
-use hpa_core::reconcile::{Autoscaler, Conclusion};
+use hpa_core::reconcile::{Autoscaler, Conclusion, reconcile};
 use hpa_core::selectors::Selectors;
 use hpa_core::spec::min_replicas;
 use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus};
 use k8s_openapi::api::core::v1 as core;
-use kube::Api;
-use kube::Resource;
 use kube::api::PostParams;
 use kube::core::request::Request;
 use kube::runtime::watcher;
+use kube::{Api, Resource};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,7 +28,6 @@ use tokio_util::sync::CancellationToken;
 /// Component name in events, as in upstream's controller.
 const COMPONENT: &str = "horizontal-pod-autoscaler";
 
-/// Cached object.
 pub(super) struct CachedObject {
     /// Object without its managed fields and its status.
     object: HorizontalPodAutoscaler,
@@ -80,7 +79,8 @@ impl Controller {
                 if new.is_some() && selectors.register(key.namespace(), key.name()) {
                     series.objects.inc();
                 } else if new.is_none() && selectors.remove(key.namespace(), key.name()) {
-                    series.remove_object(key);
+                    series.objects.dec();
+                    series.remove_series(key);
                     explanations.remove(key);
                 }
                 // The next reconcile drops the state of a deleted object.
@@ -170,7 +170,9 @@ impl Controller {
         let mut memory = memory.map(|(_, memory)| memory).unwrap_or_default();
         let (namespace, name, spec) = (key.namespace(), key.name(), &cached.object.spec);
         let autoscaler = Autoscaler { namespace, name, spec, status: &cached.status };
-        let (finish, target) = self.evaluate(key, autoscaler, &mut memory, now).await;
+        let mut target = Target { controller: self, key, scale: None, current: None, measured: Vec::new() };
+        let options = &self.wiring.options;
+        let finish = reconcile(autoscaler, &options.rules(), options.gates, &mut memory, now, &mut target).await;
         self.memories.lock().insert(key.clone(), (cached.uid().to_owned(), memory));
         let status = finish.status.clone();
         let written = match &status {
@@ -212,17 +214,11 @@ impl Controller {
 
     fn record_events(&self, key: &Key, cached: &CachedObject, conclusion: &Conclusion) {
         for event in &conclusion.events {
-            match event.warning {
-                true => self.recorder.record_error(COMPONENT, &cached.object, event.reason, event.message.clone()),
-                false => {
-                    self.recorder.record(
-                        COMPONENT,
-                        &cached.object,
-                        Severity::Normal,
-                        event.reason,
-                        event.message.clone(),
-                    );
-                }
+            let (object, reason, message) = (&cached.object, event.reason, event.message.clone());
+            if event.warning {
+                self.recorder.record_error(COMPONENT, object, reason, message);
+            } else {
+                self.recorder.record(COMPONENT, object, Severity::Normal, reason, message);
             }
             if event.reason == "SuccessfulRescale" {
                 tracing::info!(hpa = %key, message = %event.message, "scaled");

@@ -1,44 +1,23 @@
-//! Runs one reconcile of one autoscaler: gives the rules of [`hpa_core::reconcile`] access to the cluster.
-//!
-//! The caller writes the status, and concludes the [`Finish`] with the result of that write.
+//! Gives the rules of [`hpa_core::reconcile`] access to the cluster, for one reconcile of one autoscaler.
 
 use super::controller::Controller;
 use crate::sources::ScaleObject;
 use common::RevisionKey as Key;
 use common::labels::Selector;
-use common::time::Timestamp;
 use common_controller::{WRITE_TIMEOUT, WriteError};
-use hpa_core::memory::Memory;
 use hpa_core::pod::Pod;
-use hpa_core::reconcile::{Autoscaler, CONFLICT_PAUSE, Cluster, Finish, Scale, ScaleError, WriteResult, reconcile};
+use hpa_core::reconcile::{CONFLICT_PAUSE, Cluster, Scale, ScaleError, WriteResult};
 use hpa_core::request::{Reading, Request};
 use hpa_core::selectors::Selectors;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-impl Controller {
-    /// Evaluates one autoscaler at `now`, and writes its target's scale if the rules require it.
-    pub(super) async fn evaluate<'a>(
-        &'a self,
-        key: &'a Key,
-        autoscaler: Autoscaler<'_>,
-        memory: &mut Memory,
-        now: Timestamp,
-    ) -> (Finish, Target<'a>) {
-        let mut target = Target { controller: self, key, scale: None, current: None, measured: Vec::new() };
-        let options = &self.wiring.options;
-        let finish = reconcile(autoscaler, &options.rules(), options.gates, memory, now, &mut target).await;
-        (finish, target)
-    }
-}
-
-/// Target of one reconcile.
 pub(super) struct Target<'a> {
-    controller: &'a Controller,
-    key: &'a Key,
+    pub(super) controller: &'a Controller,
+    pub(super) key: &'a Key,
     /// Scale as it was last read.
-    scale: Option<ScaleObject>,
+    pub(super) scale: Option<ScaleObject>,
     /// Replicas of the target, if they could be read.
     pub(super) current: Option<i32>,
     /// Time taken to read each metric of the spec, in order; empty if the metrics were not evaluated.

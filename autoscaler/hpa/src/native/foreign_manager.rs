@@ -23,7 +23,6 @@ pub(crate) const ACTIVE_FOR: Duration = Duration::from_secs(60);
 /// Latest write of the status by another manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ForeignManager {
-    /// Name of the manager.
     pub(crate) manager: String,
     /// Time of the write.
     pub(crate) at: Timestamp,

@@ -14,11 +14,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use std::time::Duration;
 
-/// Labels for the result of a reconciliation.
 type ReconcileLabels = [(&'static str, &'static str); 2];
 /// Labels for the evaluation of one metric.
 type ComputationLabels = [(&'static str, String); 3];
-/// Labels for one object.
 type ObjectLabels = [(&'static str, String); 2];
 
 fn object_labels(key: &Key) -> ObjectLabels {
@@ -57,12 +55,6 @@ impl Series {
             foreign: metrics.family(catalog::HPA_FOREIGN, telemetry::Family::default()),
             panics: metrics.register(catalog::HPA_PANICS, Counter::default()),
         }
-    }
-
-    /// Removes a deleted object from all families.
-    pub(crate) fn remove_object(&self, key: &Key) {
-        self.objects.dec();
-        self.remove_series(key);
     }
 
     /// Removes the series of an object that this process no longer leads.

@@ -14,12 +14,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
-const GET: &str = "GET /apis/apps/v1/namespaces/shop/deployments/web/scale";
-const PUT: &str = "PUT /apis/apps/v1/namespaces/shop/deployments/web/scale";
-const STATUS: &str = "PUT /apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web/status\
+pub(super) const GET: &str = "GET /apis/apps/v1/namespaces/shop/deployments/web/scale";
+pub(super) const PUT: &str = "PUT /apis/apps/v1/namespaces/shop/deployments/web/scale";
+pub(super) const STATUS: &str = "PUT /apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web/status\
                       ?&fieldManager=zeroscale-hpa";
 const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb";
-const EVENTS: &str = "POST /api/v1/namespaces/shop/events?";
+pub(super) const EVENTS: &str = "POST /api/v1/namespaces/shop/events?";
 
 /// Leadership that a test changes.
 struct Lease {
@@ -47,17 +47,17 @@ impl Leadership for Lease {
     }
 }
 
-struct Fixture {
-    mock: Mock,
+pub(super) struct Fixture {
+    pub(super) mock: Mock,
     lease: Arc<Lease>,
     metrics: Metrics,
-    explanations: Arc<Explanations>,
+    pub(super) explanations: Arc<Explanations>,
     controller: Arc<Controller>,
     shutdown: CancellationToken,
 }
 
 impl Fixture {
-    fn new(workers: usize) -> Self {
+    pub(super) fn new(workers: usize) -> Self {
         let (mock, shutdown) = (Mock::default(), CancellationToken::new());
         with_apps(&mock);
         let lease = Arc::new(Lease { owns: true.into(), writes: true.into(), changed: watch::Sender::new(0) });
@@ -98,7 +98,7 @@ impl Fixture {
         self
     }
 
-    fn put(&self, object: Value) {
+    pub(super) fn put(&self, object: Value) {
         let object = serde_json::from_value(object).expect("an object");
         let key = common_controller::key_of::<k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler>(&object);
         let version = object.metadata.resource_version.clone().unwrap_or_default();
@@ -110,7 +110,7 @@ impl Fixture {
     }
 
     /// Lets time pass. Returns the requests that were sent.
-    async fn after(&self, seconds: u64) -> Vec<(String, Value)> {
+    pub(super) async fn after(&self, seconds: u64) -> Vec<(String, Value)> {
         tokio::time::sleep(Duration::from_secs(seconds) + Duration::from_millis(1)).await;
         self.mock.requests()
     }
@@ -138,7 +138,7 @@ fn pod(i: usize, namespace: &str) -> k8s_openapi::api::core::v1::Pod {
     .expect("a pod")
 }
 
-fn web() -> Value {
+pub(super) fn web() -> Value {
     json!({
         "metadata": {"name": "web", "namespace": "shop", "uid": "a", "resourceVersion": "10", "managedFields": []},
         "spec": {
@@ -162,7 +162,7 @@ fn foreign_web(time: &str) -> Value {
 }
 
 /// Returns the API server's response to a status write: the object with a newer version.
-fn stored(version: &str, status: Value) -> Value {
+pub(super) fn stored(version: &str, status: Value) -> Value {
     with_status(web(), version, status)
 }
 
@@ -200,10 +200,8 @@ async fn a_busy_object_is_scaled() {
     let status = &body["status"];
     assert_eq!((&status["currentReplicas"], &status["desiredReplicas"]), (&json!(3), &json!(5)));
     assert_eq!(status["lastScaleTime"], "2023-11-14T22:13:35Z");
-    assert_eq!(
-        status["currentMetrics"][0]["resource"]["current"],
-        json!({"averageUtilization": 50, "averageValue": "500m"})
-    );
+    let current = &status["currentMetrics"][0]["resource"]["current"];
+    assert_eq!(current, &json!({"averageUtilization": 50, "averageValue": "500m"}));
     assert_eq!(reasons(status), ["SucceededRescale", "ValidMetricFound", "DesiredWithinRange"]);
     let event = sent(&requests, EVENTS);
     assert_eq!((&event["reason"], &event["type"]), (&json!("SuccessfulRescale"), &json!("Normal")));
@@ -284,10 +282,8 @@ async fn nothing_is_done_while_another_manager_writes_the_status() {
     let gauge = "zeroscale_hpa_foreign_manager{namespace=\"shop\",hpa_name=\"web\"} 1";
     assert!(f.series().contains(gauge), "{}", f.series());
     let document = f.explanations.document(&Key::new("shop", "web")).expect("explained");
-    assert_eq!(
-        document["error"],
-        "this controller leaves the object alone, because another manager writes its status: kube-controller-manager"
-    );
+    let why = "this controller leaves the object alone, because another manager writes its status";
+    assert_eq!(document["error"], format!("{why}: kube-controller-manager"));
     assert_eq!(document["history"].as_array().map(Vec::len), Some(1), "reported once");
     let requests = f.after(11).await;
     assert!(lines(&requests).contains(&GET), "after a minute: {requests:?}");
@@ -475,12 +471,17 @@ async fn a_repeated_failure_writes_no_status() {
         assert!(reasons(&status).contains(&reason), "row {row}: {first:?}");
         let object = with_status(object, "11", status);
         f.mock.replace(STATUS, 200, object.clone());
-        f.put(object);
+        f.put(object.clone());
         for turn in 0..3 {
             let requests = f.after(15).await;
             let writes = !sent(&requests, STATUS).is_null();
             assert_eq!(writes, reason == "FailedUpdateScale", "row {row}, turn {turn}: {requests:?}");
             assert!(sent(&requests, EVENTS).is_null(), "row {row}, turn {turn}: repeated event: {requests:?}");
         }
+        let mut other = newer(object, "12");
+        other["status"]["conditions"][0]["message"] = json!("another message");
+        f.put(other);
+        let requests = f.after(15).await;
+        assert!(!sent(&requests, STATUS).is_null(), "row {row}, another message: {requests:?}");
     }
 }

@@ -44,7 +44,6 @@ impl Mapping {
     }
 }
 
-/// Returns the path of a version of a group.
 fn version_path(group: &str, version: &str) -> String {
     match group {
         "" => format!("/api/{version}"),
@@ -70,10 +69,8 @@ impl Mapper {
         Self { rest: Rest(client), groups: Mutex::default() }
     }
 
-    /// Returns the resources of a kind; at least one.
-    ///
-    /// # Errors
-    /// Returns upstream's text if the kind is not served, or discovery failed.
+    /// Returns the resources of a kind; at least one. Fails with upstream's text if the kind is not served, or
+    /// discovery failed.
     pub async fn mappings(&self, group: &str, kind: &str) -> Result<Vec<Mapping>, String> {
         let of_kind = |kinds: &[(String, Mapping)]| -> Vec<Mapping> {
             kinds.iter().filter(|(other, _)| other == kind).map(|(_, mapping)| mapping.clone()).collect()

@@ -16,7 +16,6 @@ use super::rest::{Rest, qualified, segment};
 use super::shapes::{ExternalValue, List, MetricValue, PodMetrics};
 use hpa_core::request::{Reading, Request};
 use hpa_core::spec::group;
-use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::Client;
 use parking_lot::Mutex;
@@ -73,29 +72,6 @@ impl RestMetrics {
         self.list(&path, parameters, &format!("{resource}.{CUSTOM} {name}")).await
     }
 
-    async fn object(
-        &self,
-        namespace: &str,
-        object: Option<&CrossVersionObjectReference>,
-        metric: &str,
-        metric_selector: &str,
-    ) -> Result<Vec<i64>, String> {
-        let parameters = [("metricLabelSelector", metric_selector)];
-        let values = match object {
-            None => self.custom(namespace, ("metrics", metric), None, &parameters).await?,
-            Some(object) => {
-                // An invalid version counts as the core group, as upstream.
-                let group = group(object).unwrap_or_default();
-                let mappings = self.mapper.mappings(group, &object.kind).await.map_err(|error| {
-                    format!("unable to map kind {} to resource: {error}", qualified(&object.kind, group))
-                })?;
-                let resource = mappings.first().map(super::mapping::Mapping::qualified).unwrap_or_default();
-                self.custom(namespace, (&resource, &object.name), Some(metric), &parameters).await?
-            }
-        };
-        Ok(values.into_iter().map(|value| value.value.0).collect())
-    }
-
     async fn custom_version(&self) -> Result<&'static str, String> {
         let cached = self.custom_version.lock().filter(|(_, until)| Instant::now() < *until);
         if let Some((version, _)) = cached {
@@ -130,7 +106,20 @@ impl RestMetrics {
                 Reading::Pods(items.into_iter().map(Into::into).collect())
             }
             Request::Object { object, metric, metric_selector } => {
-                Reading::Object(self.object(namespace, object.as_ref(), metric, metric_selector).await?)
+                let parameters = [("metricLabelSelector", metric_selector.as_str())];
+                let values = match object {
+                    None => self.custom(namespace, ("metrics", metric), None, &parameters).await?,
+                    Some(object) => {
+                        // An invalid version counts as the core group, as upstream.
+                        let group = group(object).unwrap_or_default();
+                        let mappings = self.mapper.mappings(group, &object.kind).await.map_err(|error| {
+                            format!("unable to map kind {} to resource: {error}", qualified(&object.kind, group))
+                        })?;
+                        let resource = mappings.first().map(super::mapping::Mapping::qualified).unwrap_or_default();
+                        self.custom(namespace, (&resource, &object.name), Some(metric), &parameters).await?
+                    }
+                };
+                Reading::Object(values.into_iter().map(|value| value.value.0).collect())
             }
             Request::External { metric, metric_selector } => {
                 let path = format!("/apis/{EXTERNAL}/v1beta1/namespaces/{}/{}", segment(namespace), segment(metric));

@@ -47,7 +47,12 @@ impl RestMetrics {
         let deadline = Instant::now() + SENDING_PERIOD;
         let timed = |request| async move {
             let start = Instant::now();
-            let reading = if start < deadline { self.read(namespace, request).await } else { not_requested() };
+            let reading = match start < deadline {
+                true => self.read(namespace, request).await,
+                false => {
+                    Reading::Failed(format!("not requested: earlier requests took {} s", SENDING_PERIOD.as_secs()))
+                }
+            };
             (request, reading, start.elapsed())
         };
         // A slow request blocks one slot, but not the requests after it.
@@ -59,9 +64,4 @@ impl RestMetrics {
         };
         requests.iter().map(reading).collect()
     }
-}
-
-fn not_requested() -> Reading {
-    let seconds = SENDING_PERIOD.as_secs();
-    Reading::Failed(format!("not requested: earlier requests took {seconds} s"))
 }

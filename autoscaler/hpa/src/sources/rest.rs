@@ -19,7 +19,6 @@ const RESPONSE_MAX: usize = 128 << 20;
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'*');
 
 /// REST client of the API server.
-#[derive(Clone)]
 pub(super) struct Rest(pub(super) Client);
 
 impl Rest {
@@ -38,18 +37,12 @@ impl Rest {
     }
 
     /// Sends `PUT path`. Client and server give up after `within`.
-    pub(super) async fn put<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: &Value,
-        within: Duration,
-        resource: &str,
-    ) -> Result<T, Failure> {
+    pub(super) async fn put(&self, path: &str, body: &Value, within: Duration, resource: &str) -> Result<(), Failure> {
         let uri = format!("{path}?timeout={}ms", within.as_millis().max(1));
-        let sent = self.send(Method::PUT, &uri, body.to_string().into_bytes(), resource);
+        let sent = self.send::<Value>(Method::PUT, &uri, body.to_string().into_bytes(), resource);
         // The duration depends on the rest of the lease. The text omits it, so that conditions do not change with each
         // reconcile.
-        timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::client("no response in time")))
+        timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::client("no response in time"))).map(drop)
     }
 
     async fn send<T: DeserializeOwned>(
@@ -78,10 +71,8 @@ impl Rest {
             }
             serde_json::from_slice(&body).map_err(|e| Failure::client(format!("the response cannot be parsed: {e}")))
         };
-        let seconds = REQUEST_TIMEOUT.as_secs();
-        timeout(REQUEST_TIMEOUT, exchange)
-            .await
-            .unwrap_or_else(|_| Err(Failure::client(format!("no response within {seconds} s"))))
+        let late = |_| Err(Failure::client(format!("no response within {} s", REQUEST_TIMEOUT.as_secs())));
+        timeout(REQUEST_TIMEOUT, exchange).await.unwrap_or_else(late)
     }
 }
 

@@ -41,10 +41,8 @@ impl RestScales {
         Self { rest: Rest(client), mapper }
     }
 
-    /// Reads the scale of a target in `namespace`. Only the group of its API version matters.
-    ///
-    /// # Errors
-    /// Returns upstream's text if the kind is unknown or its scale cannot be read.
+    /// Reads the scale of a target in `namespace`. Only the group of its API version matters. Fails with upstream's
+    /// text if the kind is unknown or its scale cannot be read.
     pub async fn read(&self, namespace: &str, target: &CrossVersionObjectReference) -> Result<ScaleObject, ScaleError> {
         let group = group(target).map_err(ScaleError::Kind)?;
         let mappings = self.mapper.mappings(group, &target.kind).await.map_err(ScaleError::Kind)?;
@@ -60,10 +58,7 @@ impl RestScales {
         Err(ScaleError::Read(first_failure.unwrap_or_else(|| "unrecognized resource".to_owned())))
     }
 
-    /// Reads the same scale again after a conflict.
-    ///
-    /// # Errors
-    /// Returns upstream's text if it cannot be read.
+    /// Reads the same scale again after a conflict. Fails with upstream's text if it cannot be read.
     pub async fn read_again(&self, read: &ScaleObject) -> Result<ScaleObject, String> {
         Ok(self.get(read.path.clone(), read.resource.clone()).await?)
     }
@@ -72,8 +67,8 @@ impl RestScales {
     pub async fn write(&self, read: &ScaleObject, replicas: i32, within: Duration) -> WriteResult {
         let mut body = read.document.clone();
         body["spec"] = json!({"replicas": replicas});
-        match self.rest.put::<Value>(&read.path, &body, within, &read.resource).await {
-            Ok(_) => WriteResult::Written,
+        match self.rest.put(&read.path, &body, within, &read.resource).await {
+            Ok(()) => WriteResult::Written,
             Err(Failure { code: Some(409), message }) => WriteResult::Conflict(message),
             Err(failure) => WriteResult::Failed(failure.message),
         }

@@ -15,7 +15,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// List of items.
 #[derive(Deserialize)]
 #[serde(bound = "T: Deserialize<'de>")]
 pub(super) struct List<T> {

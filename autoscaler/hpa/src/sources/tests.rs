@@ -5,7 +5,10 @@ use crate::fixture::{Mock, group, resource, resources, scale, with_apps};
 use hpa_core::reconcile::{Scale, ScaleError, WriteResult};
 use hpa_core::usage::PodValue;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
+use kube::Client;
+use kube::client::Body;
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,8 +30,13 @@ fn scales(mock: &Mock) -> RestScales {
     RestScales::new(mock.client(), Arc::new(Mapper::new(mock.client())))
 }
 
-fn metrics(mock: &Mock) -> RestMetrics {
-    RestMetrics::new(mock.client(), Arc::new(Mapper::new(mock.client())), Duration::from_secs(15))
+fn metrics(client: Client) -> RestMetrics {
+    RestMetrics::new(client.clone(), Arc::new(Mapper::new(client)), Duration::from_secs(15))
+}
+
+/// Returns upstream's text for a request with a plain 404 as its response.
+fn missing(what: &str) -> String {
+    format!("the server could not find the requested resource (get {what})")
 }
 
 fn value(name: &str, value: &str) -> Value {
@@ -36,11 +44,13 @@ fn value(name: &str, value: &str) -> Value {
 }
 
 /// Goal: the group of the reference matters, but not its version. Discovery is cached for half a minute. A write sends
-/// the resource version that was read, and the server's own kind.
+/// the resource version that was read, and the server's own kind; a conflict is distinguished from other errors.
 #[tokio::test(start_paused = true)]
 async fn a_scale_is_found_through_discovery_and_written_as_it_was_read() {
     let mock = mock();
-    mock.on(&format!("GET {SCALE}"), 200, scale(3)).on(&format!("PUT {SCALE}"), 200, scale(5));
+    let put = format!("PUT {SCALE}");
+    mock.on(&format!("GET {SCALE}"), 200, scale(3)).on(&put, 200, scale(5));
+    mock.reject(&put, 409, "the object has been modified").reject(&put, 422, "too many");
     let scales = scales(&mock);
     let read = scales.read("shop", &target("apps/v1beta2", "Deployment")).await.expect("a scale");
     let expected = Scale { spec_replicas: 3, status_replicas: 3, selector: "app=web".into() };
@@ -48,10 +58,14 @@ async fn a_scale_is_found_through_discovery_and_written_as_it_was_read() {
     assert_eq!(mock.request_lines(), ["GET /apis/apps".to_owned(), "GET /apis/apps/v1".into(), format!("GET {SCALE}")]);
     assert_eq!(scales.write(&read, 5, REQUEST_TIMEOUT).await, WriteResult::Written);
     let (line, body) = mock.requests().remove(0);
-    assert_eq!(line, format!("PUT {SCALE}"));
     let mut written = scale(3);
     written["spec"]["replicas"] = json!(5);
-    assert_eq!(body, written);
+    assert_eq!((line, body), (put, written));
+    let conflict = WriteResult::Conflict("the object has been modified".into());
+    assert_eq!(scales.write(&read, 4, REQUEST_TIMEOUT).await, conflict);
+    assert_eq!(scales.write(&read, 4, REQUEST_TIMEOUT).await, WriteResult::Failed("too many".into()));
+    assert_eq!(scales.read_again(&read).await, Ok(read));
+    mock.requests();
 
     scales.read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
     assert_eq!(mock.request_lines(), [format!("GET {SCALE}")], "discovery is cached");
@@ -65,14 +79,11 @@ async fn errors_of_a_scale_have_upstreams_texts() {
     let mock = mock();
     mock.reject(&format!("GET {SCALE}"), 404, "deployments.apps \"web\" not found");
     let scales = scales(&mock);
+    let unknown = |what: &str| ScaleError::Kind(format!("no matches for kind {what}"));
     for (api_version, kind, error) in [
-        ("", "Deployment", ScaleError::Kind("no matches for kind \"Deployment\" in group \"\"".into())),
-        ("apps/v1", "Gadget", ScaleError::Kind("no matches for kind \"Gadget\" in group \"apps\"".into())),
-        (
-            "gone.example.com/v1",
-            "Gadget",
-            ScaleError::Kind("no matches for kind \"Gadget\" in group \"gone.example.com\"".into()),
-        ),
+        ("", "Deployment", unknown(r#""Deployment" in group """#)),
+        ("apps/v1", "Gadget", unknown(r#""Gadget" in group "apps""#)),
+        ("gone.example.com/v1", "Gadget", unknown(r#""Gadget" in group "gone.example.com""#)),
         ("apps/v1", "Deployment", ScaleError::Read("deployments.apps \"web\" not found".into())),
     ] {
         assert_eq!(scales.read("shop", &target(api_version, kind)).await, Err(error), "{api_version} {kind}");
@@ -90,17 +101,11 @@ async fn each_resource_of_a_kind_is_tried_in_turn() {
     mock.on("GET /apis/example.com", 200, group("example.com", &["v2", "v1"]));
     mock.on("GET /apis/example.com/v2", 200, resources("example.com/v2", &[of("widgets")]));
     mock.on("GET /apis/example.com/v1", 200, resources("example.com/v1", &[of("oldwidgets"), of("widgets")]));
-    let (newer, older) = (
-        "GET /apis/example.com/v2/namespaces/shop/widgets/web/scale",
-        "GET /apis/example.com/v1/namespaces/shop/oldwidgets/web/scale",
-    );
+    let newer = "GET /apis/example.com/v2/namespaces/shop/widgets/web/scale";
+    let older = "GET /apis/example.com/v1/namespaces/shop/oldwidgets/web/scale";
     let scales = scales(&mock);
     let reference = target("example.com/v1", "Widget");
-    let error = scales.read("shop", &reference).await.expect_err("no response");
-    assert_eq!(
-        error,
-        ScaleError::Read("the server could not find the requested resource (get widgets.example.com web)".into())
-    );
+    assert_eq!(scales.read("shop", &reference).await, Err(ScaleError::Read(missing("widgets.example.com web"))));
     mock.requests();
     mock.on(older, 200, scale(2));
     assert_eq!(scales.read("shop", &reference).await.expect("the second").scale.spec_replicas, 2);
@@ -118,24 +123,9 @@ async fn a_cluster_scoped_kind_is_requested_in_the_namespace() {
     mock.on("GET /apis/example.com/v1", 200, resources("example.com/v1", &[gadgets]));
     mock.on("GET /apis/example.com/v1/gadgets/web/scale", 200, scale(3));
     let read = scales(&mock).read("shop", &target("example.com/v1", "Gadget")).await;
-    let missing = "the server could not find the requested resource (get gadgets.example.com web)";
-    assert_eq!(read, Err(ScaleError::Read(missing.into())));
+    assert_eq!(read, Err(ScaleError::Read(missing("gadgets.example.com web"))));
     let line = "GET /apis/example.com/v1/namespaces/shop/gadgets/web/scale";
     assert_eq!(mock.request_lines().pop().as_deref(), Some(line));
-}
-
-#[tokio::test]
-async fn a_conflict_is_distinguished_from_other_errors() {
-    let mock = mock();
-    let put = format!("PUT {SCALE}");
-    mock.on(&format!("GET {SCALE}"), 200, scale(3));
-    mock.reject(&put, 409, "the object has been modified").reject(&put, 422, "too many");
-    let scales = scales(&mock);
-    let read = scales.read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
-    let conflict = WriteResult::Conflict("the object has been modified".into());
-    assert_eq!(scales.write(&read, 4, REQUEST_TIMEOUT).await, conflict);
-    assert_eq!(scales.write(&read, 4, REQUEST_TIMEOUT).await, WriteResult::Failed("too many".into()));
-    assert_eq!(scales.read_again(&read).await, Ok(read));
 }
 
 #[tokio::test]
@@ -156,7 +146,7 @@ async fn an_old_servers_selector_is_a_map_of_labels() {
 async fn each_request_has_its_path() {
     let mock = mock();
     mock.on("GET /apis/custom.metrics.k8s.io", 200, group("custom.metrics.k8s.io", &["v1beta2", "v1beta1"]));
-    let metrics = metrics(&mock);
+    let metrics = metrics(mock.client());
     let pods = |metric_selector: &str| Request::Pods {
         metric: "qps".into(),
         selector: "app=web,tier in (a,b)".into(),
@@ -189,12 +179,11 @@ async fn each_request_has_its_path() {
 #[tokio::test]
 async fn responses_are_parsed_and_failures_have_upstreams_texts() {
     let mock = mock();
-    let metrics = metrics(&mock);
+    let metrics = metrics(mock.client());
     let usage = Request::Usage { selector: String::new() };
     let external = Request::External { metric: "queue".into(), metric_selector: String::new() };
     let hits = |target| Request::Object { object: Some(target), metric: "hits".into(), metric_selector: String::new() };
     let object = hits(target("apps/v1", "Deployment"));
-    let missing = |what: &str| format!("the server could not find the requested resource (get {what})");
     assert_eq!(metrics.read("shop", &usage).await, Reading::Failed(missing("pods.metrics.k8s.io")));
     let queue = missing("queue.external.metrics.k8s.io");
     assert_eq!(metrics.read("shop", &external).await, Reading::Failed(queue));
@@ -212,17 +201,14 @@ async fn responses_are_parsed_and_failures_have_upstreams_texts() {
         assert_eq!(metrics.read("shop", &gadget).await, Reading::Failed(unknown));
     }
     let queue = "GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue";
-    mock.on(
-        queue,
-        200,
-        json!({"items": [{"metricName": "queue", "value": "3"}, {"metricName": "queue", "value": "1k"}]}),
-    );
+    let items = ["3", "1k"].map(|value| json!({"metricName": "queue", "value": value}));
+    mock.on(queue, 200, json!({"items": items}));
     assert_eq!(metrics.read("shop", &external).await, Reading::External(vec![3000, 1_000_000]));
     mock.replace(queue, 200, json!({"items": [{"value": "many"}]}));
     let Reading::Failed(error) = metrics.read("shop", &external).await else { panic!("no quantity") };
     assert!(error.starts_with("the response cannot be parsed: \"many\" is not a quantity"), "{error}");
     let pods = "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods";
-    mock.on_with_header(pods, 403, Some(("content-type", "application/json")), json!("no text"));
+    mock.on(pods, 403, json!({"no": "Status"}));
     let unknown = "unknown (get pods.metrics.k8s.io)".to_owned();
     assert_eq!(metrics.read("shop", &usage).await, Reading::Failed(unknown));
 }
@@ -240,7 +226,7 @@ async fn the_custom_metrics_version_is_negotiated() {
     ] {
         let mock = Mock::default();
         mock.on(&format!("GET {CUSTOM}"), 200, group("custom.metrics.k8s.io", listed));
-        let metrics = metrics(&mock);
+        let metrics = metrics(mock.client());
         let answer = json!({"items": [value("p", "1")]});
         let Some(used) = used else {
             let unregistered = "no custom metrics API (custom.metrics.k8s.io) registered".to_owned();
@@ -262,11 +248,9 @@ async fn the_custom_metrics_version_is_negotiated() {
 /// Goal: a silent metrics API fails its metric after a bounded time.
 #[tokio::test(start_paused = true)]
 async fn a_request_to_a_silent_api_times_out() {
-    let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
-        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
-    });
-    let client = kube::Client::new(service, "default");
-    let metrics = RestMetrics::new(client.clone(), Arc::new(Mapper::new(client)), Duration::from_secs(15));
+    let service =
+        tower::service_fn(|_: http::Request<Body>| std::future::pending::<Result<http::Response<Body>, Infallible>>());
+    let metrics = metrics(Client::new(service, "default"));
     let usage = Request::Usage { selector: String::new() };
     let start = Instant::now();
     assert_eq!(metrics.read("shop", &usage).await, Reading::Failed("no response within 10 s".into()));
@@ -281,7 +265,7 @@ async fn equal_requests_are_sent_once() {
     let external = Some(Request::External { metric: "queue".into(), metric_selector: String::new() });
     mock.on("GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue", 200, json!({"items": []}));
     let requests = [usage("a=b"), None, external, usage("a=b")];
-    let answers = metrics(&mock).readings("shop", &requests).await;
+    let answers = metrics(mock.client()).readings("shop", &requests).await;
     assert_eq!(mock.request_lines().len(), 2);
     assert_eq!(answers[0], answers[3]);
     assert!(matches!(&answers[0].0, Reading::Failed(_)));
@@ -294,7 +278,7 @@ async fn equal_requests_are_sent_once() {
 async fn concurrent_and_late_requests_are_limited() {
     let (running, max) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let shared_max = max.clone();
-    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
         let (running, max) = (running.clone(), shared_max.clone());
         async move {
             max.fetch_max(running.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -302,11 +286,10 @@ async fn concurrent_and_late_requests_are_limited() {
             running.fetch_sub(1, Ordering::Relaxed);
             let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
             let body = json!({"items": [{"value": name}]}).to_string();
-            Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(body.into_bytes())))
+            Ok::<_, Infallible>(http::Response::new(Body::from(body.into_bytes())))
         }
     });
-    let client = kube::Client::new(service, "default");
-    let metrics = RestMetrics::new(client.clone(), Arc::new(Mapper::new(client)), Duration::from_secs(15));
+    let metrics = metrics(Client::new(service, "default"));
     let metric = |i: usize| Some(Request::External { metric: i.to_string(), metric_selector: String::new() });
     let requests: Vec<_> = (0..1_000).map(metric).chain([metric(0)]).collect();
     let start = Instant::now();

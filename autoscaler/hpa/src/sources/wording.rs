@@ -11,7 +11,6 @@ use serde::Deserialize;
 /// Maximum quoted length of a response that is not a `Status`.
 const UNSTRUCTURED_MAX: usize = 2048;
 
-/// Failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     /// HTTP status; `None` if there was no usable response.

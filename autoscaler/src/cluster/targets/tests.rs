@@ -19,7 +19,6 @@ struct Server {
     lists: Arc<Mutex<Vec<String>>>,
     /// Number of open watches.
     open: Arc<AtomicUsize>,
-    /// Resources that exist.
     exist: Arc<Mutex<HashSet<&'static str>>>,
     /// Existing resources without a scale.
     unscalable: Arc<Mutex<HashSet<&'static str>>>,
@@ -271,7 +270,6 @@ async fn an_unanswered_discovery_delays_no_other_version() {
     assert!((300..600).contains(&unknown), "{unknown} in an hour");
 }
 
-/// Goal: if discovery is forbidden, targets are watched all the same.
 #[tokio::test(start_paused = true)]
 async fn a_resource_is_watched_if_discovery_is_forbidden() {
     let server = Server::with("widgets");
@@ -303,7 +301,6 @@ async fn a_resource_is_found_soon_after_discovery_recovers() {
     }
 }
 
-/// Goal: a resource that can be listed but not watched is listed at growing intervals.
 #[tokio::test(start_paused = true)]
 async fn an_unwatchable_resource_is_listed_at_growing_intervals() {
     let server = Server::with("metrics");

@@ -133,7 +133,6 @@ async fn within(url: &str, exchange: impl Future<Output = Result<Stat, ScrapeErr
     timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(late)
 }
 
-/// Reads a response.
 async fn stat(url: &str, response: Response<Incoming>) -> Result<Stat, ScrapeError> {
     if !response.status().is_success() {
         return Err(ScrapeError::Status(url.to_owned(), response.status().as_u16()));

@@ -24,7 +24,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-/// Name of the Service.
 const SERVICE: &str = "a-private.ns.svc.cluster.local";
 
 /// Pod behind a Service: name, seconds of uptime, concurrency.

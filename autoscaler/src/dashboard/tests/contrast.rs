@@ -11,7 +11,6 @@ const MARKS: [&str; 16] = [
 ];
 const GROUNDS: [&str; 3] = ["ground", "card", "raised"];
 
-/// Returns the colours of the nth `:root`.
 fn colours(nth: usize) -> BTreeMap<&'static str, f64> {
     let block = STYLE.split(":root {").nth(nth).and_then(|rest| rest.split('}').next()).expect("a block");
     let named = block.split(';').filter_map(|line| line.trim().strip_prefix("--")?.split_once(": #"));

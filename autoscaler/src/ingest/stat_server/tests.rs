@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::certificate::Certificate;
+use crate::ingest::tests::{eventually, within};
 use common_runtime::admission::{Demand, GOOD_FOR};
 use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender, HANDSHAKE_TIMEOUT};
@@ -72,12 +73,8 @@ impl Reviews {
     }
 }
 
-/// Timeout far beyond any expected duration, so that a bug fails a test and does not hang it.
-const PATIENCE: Duration = Duration::from_secs(20);
-
 struct Recorder {
     frames: mpsc::UnboundedSender<(Bytes, Origin)>,
-    owned: Mutex<Vec<String>>,
 }
 
 impl Sink for Recorder {
@@ -88,7 +85,7 @@ impl Sink for Recorder {
     }
 
     fn owns_bucket(&self, name: &str) -> bool {
-        self.owned.lock().iter().any(|owned| owned == name)
+        name == "autoscaler-bucket-00-of-02"
     }
 }
 
@@ -110,9 +107,8 @@ impl Fixture {
         server.access = access;
         let address = server.local_addr().expect("address");
         let (sender, frames) = mpsc::unbounded_channel();
-        let owned = Mutex::new(vec!["autoscaler-bucket-00-of-02".to_owned()]);
         let (counters, shutdown) = (Counters::default(), CancellationToken::new());
-        let sink = Arc::new(Recorder { frames: sender, owned });
+        let sink = Arc::new(Recorder { frames: sender });
         let serving = tokio::spawn(server.serve(sink, counters.clone(), shutdown.clone()));
         Self { address, frames, counters, shutdown, serving }
     }
@@ -180,20 +176,6 @@ fn head(length: usize) -> [u8; 14] {
     head[..2].copy_from_slice(&[0x82, 0xff]);
     head[2..10].copy_from_slice(&u64::try_from(length).expect("fits").to_be_bytes());
     head
-}
-
-async fn within<T>(work: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, work).await.expect("did not happen in time")
-}
-
-/// Polls for a condition that sends no event.
-async fn until(holds: impl Fn() -> bool) {
-    within(async {
-        while !holds() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
 }
 
 /// Goal: binary frames reach the sink with their origin. A frame that is not binary or not decodable is counted, and
@@ -352,7 +334,7 @@ async fn failed_tls_handshakes_are_counted() {
     nonsense.write_all(&[0x16, 0x03, 0x01, 0x00, 0x04, 1, 2, 3, 4]).await.expect("write");
     let mut rest = Vec::new();
     let _ = within(nonsense.read_to_end(&mut rest)).await;
-    until(|| fixture.counters.tls_refusals.get() == 2).await;
+    eventually("counted", || fixture.counters.tls_refusals.get() == 2).await;
     stop.cancel();
 }
 
@@ -385,7 +367,7 @@ async fn a_slow_review_delays_its_own_handshake_alone() {
     let fixture = Fixture::with(reviews.gate()).await;
     let slow = upgrade("x", "\r\nAuthorization: Bearer slow");
     let (status, ()) = tokio::join!(fixture.request(&slow), async {
-        until(|| reviews.review_count("slow") > 0).await;
+        eventually("reviewed", || reviews.review_count("slow") > 0).await;
         assert_eq!(fixture.request(&upgrade("x", "\r\nAuthorization: Bearer good")).await, 101);
         tokio::time::pause();
         tokio::time::advance(HANDSHAKE_TIMEOUT - Duration::from_millis(1)).await;
@@ -436,7 +418,7 @@ async fn incomplete_frames_share_one_limit() {
             Err(_) => cut += 1,
         }
     }
-    until(|| fixture.bad_frames(BadFrame::Unfinished) > 0).await;
+    eventually("counted", || fixture.bad_frames(BadFrame::Unfinished) > 0).await;
     let mut ended = cut;
     for client in &mut whole {
         ended += usize::from(within(client.write_all(&[*last])).await.is_err());

@@ -79,7 +79,6 @@ pub(super) struct Tracked {
 #[derive(Default)]
 pub(super) struct Changed {
     pub(super) keys: HashSet<RevisionKey>,
-    /// Inquiries to make.
     pub(super) inquiries: Vec<Inquiry>,
 }
 
@@ -166,7 +165,6 @@ impl Index {
         entry.revisions.iter().for_each(|key| self.leave(name, key, changed));
     }
 
-    /// Removes a pod from a revision.
     fn leave(&mut self, name: &PodName, key: &RevisionKey, changed: &mut Changed) {
         let Some(Tracked { members, foreign, .. }) = self.tracked.get_mut(key) else { return };
         for pods in [members, foreign] {

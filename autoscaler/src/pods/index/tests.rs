@@ -26,7 +26,6 @@ fn reason(index: &PodIndex, key: &RevisionKey) -> Option<String> {
     Some(index.failing(key)?.cause.reason)
 }
 
-/// Returns an index, its requests, and a key.
 fn index() -> (PodIndex, Requests, RevisionKey) {
     let requests = Requests::new();
     (PodIndex::new(requests.clone()), requests, RevisionKey::new("ns", "a"))

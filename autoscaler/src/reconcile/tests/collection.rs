@@ -18,7 +18,7 @@ fn new_metric(health: Option<CollectionHealth>) -> Fixture {
 }
 
 async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| cx.metric().reconcile(key).await).await
+    f.play(script, async |cx, key| cx.knative().metric.reconcile(key).await).await
 }
 
 fn put_status() -> Exchange {
@@ -35,16 +35,17 @@ fn reports(status: &'static str, reason: &'static str, message: &'static str) ->
 const ERROR: &str = "Failed to reconcile metric collection: the-error";
 
 #[tokio::test]
-async fn a_new_metric_is_ready_if_it_is_collected() {
+async fn a_new_metric_is_ready_if_it_is_collected_and_its_status_is_written() {
     for health in [None, Some(Ok(()))] {
         let mut f = new_metric(health);
+        let refused = pass(&mut f, vec![put_status().refused(500, "inducing failure")]).await.expect_err("refused");
+        assert!(refused.to_string().contains("inducing failure"), "{refused}");
         pass(&mut f, vec![reports("True", "", "")]).await.expect("a pass");
         let collecting = f.fakes.collecting.lock().clone().expect("collected");
         assert_eq!(collecting.scrape_target.as_deref(), Some("hello-private"));
     }
 }
 
-/// Goal: an error is reported with its reason when it is new, and not again while it lasts.
 #[tokio::test]
 async fn an_error_is_reported_once() {
     for (error, status, reason, message) in [
@@ -61,14 +62,6 @@ async fn an_error_is_reported_once() {
 }
 
 #[tokio::test]
-async fn a_status_that_cannot_be_written_fails_the_pass() {
-    let mut f = new_metric(None);
-    let error = pass(&mut f, vec![put_status().refused(500, "inducing failure")]).await.expect_err("refused");
-    assert!(error.to_string().contains("inducing failure"), "{error}");
-}
-
-/// Goal: a Metric that is deleted, or owned by another process, is no longer collected.
-#[tokio::test]
 async fn a_collection_ends_with_its_metric_or_its_leadership() {
     for led_by_another in [false, true] {
         let mut f = new_metric(None);
@@ -77,7 +70,7 @@ async fn a_collection_ends_with_its_metric_or_its_leadership() {
         if led_by_another {
             *f.fakes.led_by_another.lock() = true;
         } else {
-            f.cx.objects().metrics.apply(&f.key, "", None);
+            f.cx.knative().objects.metrics.apply(&f.key, "", None);
         }
         pass(&mut f, vec![]).await.expect("nothing to write");
         assert!(f.fakes.collecting.lock().is_none(), "led by another: {led_by_another}");

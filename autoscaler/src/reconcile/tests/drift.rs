@@ -15,7 +15,7 @@ fn put(collection: &str, check: impl Fn(&Value) + 'static) -> Exchange {
 fn edited(annotations: Value) -> Fixture {
     let active = || status("True", "", 10, 1, 11);
     let f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
-    f.put_autoscaler_again(autoscaler(annotations, active()));
+    f.put_autoscaler(autoscaler(annotations, active()));
     f
 }
 
@@ -40,12 +40,11 @@ async fn an_edited_algorithm_reaches_the_collector() {
     pass(&mut f, script()).await.expect("a pass");
     pass(&mut f, vec![]).await.expect("no change");
     let status = expect(&format!("PUT {METRICS}/hello/status"));
-    f.play(vec![status], async |cx, key| cx.metric().reconcile(key).await).await.expect("a pass of the Metric");
+    f.play(vec![status], async |cx, key| cx.knative().metric.reconcile(key).await).await.expect("a pass of the Metric");
     let collecting = f.fakes.collecting.lock().clone().expect("collected");
     assert_eq!(collecting.aggregation, Aggregation::WeightedExponential);
 }
 
-/// Goal: a removed setting is removed from both objects; annotations of other writers stay.
 #[tokio::test]
 async fn a_removed_setting_is_removed_from_both_objects() {
     let mut f = edited(json!({}));

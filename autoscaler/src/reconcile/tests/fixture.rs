@@ -1,10 +1,9 @@
 //! Controllers with fakes behind every port, and a script that plays the API server.
 
-use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use crate::cluster::target_key::{TargetKey, TargetResource};
-use crate::cluster::watches::FrontEndQueues;
+use crate::cluster::{FrontEndQueues, Stores};
 use crate::engine::front_end::FrontEnd;
 use crate::engine::parts::{Parts, ReconcilerConfigs};
 use crate::engine::probe::{ProbeTarget, Prober};
@@ -15,6 +14,7 @@ use crate::knative::revisions::Revisions;
 use crate::knative::store::{Measurements, Objects};
 use crate::knative::{children, metric};
 use crate::metric_engine::Engine;
+use crate::metric_engine::tests::{self as evaluated, PODS, USAGE};
 use crate::scale::fixture::FixedAddress;
 use crate::scale::trace::Waking;
 use crate::scale::{
@@ -22,17 +22,10 @@ use crate::scale::{
     PodAddress, PodCounts, PodOwner, PodSet, Pods, Ports, Requests, RevisionExists, ScaleEvent, ScaleStatus, Subject,
     Surroundings,
 };
-use crate::standalone::admission::validation::Validation;
 use crate::standalone::cluster::Cluster;
-use crate::standalone::ports::PortAllocator;
-use crate::standalone::scalers::Scalers;
-use crate::standalone::scalers::findings::{Activity, Findings};
-use crate::standalone::scalers::publication::Publisher;
+use crate::standalone::scalers::findings::Findings;
 use crate::standalone::traffic::paths::{PathProgress, PathRequest};
-use crate::standalone::unlisted::UnlistedNamespaces;
-use crate::standalone::workloads::Workloads;
-use crate::standalone::{Hpa, hosts, ports, traffic};
-use autoscaler_core::active::ActiveCondition;
+use crate::standalone::{self, Hpa};
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
 use autoscaler_core::path_mode::PathMode;
@@ -45,21 +38,20 @@ use common::hosts::claims::Confinement;
 use common::ports::PortId;
 use common::time::Timestamp;
 use common::write_rate::Rate;
-use common_api::condition::from_rfc3339;
 use common_api::{Metric, PodAutoscaler, ServerlessService, ZeroScaler, zeroscaler};
-use common_controller::{Leadership, Priority, Recorder, WorkQueue, Workers, WriteLimiter};
+use common_controller::{
+    Kind, Leadership, Priority, Recorder, Store, WorkQueue, Workers, WriteLimiter, key_of, version_of,
+};
 use common_runtime::clock::Clock;
 use common_runtime::lease::WriteGuard;
 use common_runtime::namespaces::Namespaces;
 use futures::future::BoxFuture;
 use hpa::fixture::Mock;
 use http::{Request, Response};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Client;
 use kube::client::Body;
 use kube::core::DynamicObject;
-use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,11 +63,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower_test::mock::{self, Handle};
-
-/// Requests of each metric evaluation: the list of pods, and their usage.
-const PODS: &str = "GET /api/v1/namespaces/ns/pods?&labelSelector=app%3Dhello&resourceVersion=0&\
-                    resourceVersionMatch=NotOlderThan";
-pub(super) const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/pods?labelSelector=app%3Dhello";
 
 /// Inputs of the reconcilers, and records of their calls.
 #[derive(Default)]
@@ -105,6 +92,13 @@ pub(super) struct Fakes {
     pub(super) exists: Mutex<Option<RevisionExists>>,
 }
 
+/// Returns the present value, and replaces it by the next one if there is one.
+fn read_once<T: Copy>(present: &Mutex<Option<T>>, next: &Mutex<Option<T>>) -> Option<T> {
+    let mut present = present.lock();
+    let next = next.lock().take().or(*present);
+    std::mem::replace(&mut *present, next)
+}
+
 impl Deciders for Fakes {
     fn set_existing(&self, exists: RevisionExists) {
         *self.exists.lock() = Some(exists);
@@ -116,17 +110,13 @@ impl Deciders for Fakes {
         *self.surroundings.lock() = Some(surroundings);
     }
     fn status(&self, _: &Key) -> Option<ScaleStatus> {
-        let mut decision = self.decision.lock();
-        let next = self.next_decision.lock().take().or(*decision);
-        std::mem::replace(&mut *decision, next)
+        read_once(&self.decision, &self.next_decision)
     }
     fn record_action(&self, _: &Key, action: Action) {
         *self.acted.lock() = Some(action);
     }
     fn is_serving(&self, _: &Key) -> Option<bool> {
-        let mut serving = self.serving.lock();
-        let next = self.next_serving.lock().take().or(*serving);
-        std::mem::replace(&mut *serving, next)
+        read_once(&self.serving, &self.next_serving)
     }
     fn forget_load(&self, _: &Key) {
         *self.forgotten.lock() = true;
@@ -212,23 +202,15 @@ pub(super) fn ago(secs: i64) -> String {
     time.to_string()
 }
 
-/// Reconciles of workloads, of either front end.
-pub(super) trait Passes: Send + Sync {
-    fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>>;
-    fn scale_only<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>>;
-    fn work(&self, key: Key, priority: Priority) -> BoxFuture<'_, Result<(), Error>>;
-}
+/// Reconciles a workload of either front end.
+type Work = dyn Fn(Key, Priority) -> BoxFuture<'static, Result<(), Error>> + Send + Sync;
 
-impl<F: FrontEnd> Passes for Controller<F> {
-    fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(self.reconcile(key))
-    }
-    fn scale_only<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(self.scale_only(key))
-    }
-    fn work(&self, key: Key, priority: Priority) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(self.work(key, priority))
-    }
+fn work_of(controller: Controller<impl FrontEnd>) -> Box<Work> {
+    let controller = Arc::new(controller);
+    Box::new(move |key, priority| {
+        let controller = controller.clone();
+        Box::pin(async move { controller.work(key, priority).await })
+    })
 }
 
 /// Controllers, with access for tests.
@@ -236,77 +218,52 @@ pub(super) struct Controllers {
     pub(super) stores: Arc<Stores>,
     pub(super) ports: Ports,
     pub(super) scaler: Arc<Scaler>,
-    pub(super) kpa: Box<dyn Passes>,
+    pub(super) work: Box<Work>,
     knative: Option<Knative>,
-    standalone: Option<Standalone>,
+    standalone: Option<standalone::Controllers>,
 }
 
 /// Parts that only a Knative install has.
-struct Knative {
-    objects: Arc<Objects>,
-    metric: metric::Controller,
+pub(super) struct Knative {
+    pub(super) objects: Arc<Objects>,
+    pub(super) metric: metric::Controller,
     prober: Arc<Prober>,
 }
 
-/// Parts that only standalone has.
-struct Standalone {
-    cluster: Arc<Cluster>,
-    serverless: traffic::Controller,
-    ledger: hosts::ledger_writer::Controller,
-    scalers: Arc<Scalers>,
-    publisher: Publisher,
-    allocator: ports::Controller,
-}
-
-/// Controllers of one front end, and its own parts.
-type FrontEndControllers = (Box<dyn Passes>, Option<Knative>, Option<Standalone>);
+/// Shared parts, and controllers of one front end.
+type FrontEndControllers = (Parts, Box<Work>, Option<Knative>, Option<standalone::Controllers>);
 
 impl Controllers {
-    fn standalone(&self) -> &Standalone {
+    pub(super) fn knative(&self) -> &Knative {
+        self.knative.as_ref().expect("beside Knative")
+    }
+
+    pub(super) fn standalone(&self) -> &standalone::Controllers {
         self.standalone.as_ref().expect("in standalone")
-    }
-
-    pub(super) fn objects(&self) -> &Objects {
-        &self.knative.as_ref().expect("beside Knative").objects
-    }
-
-    pub(super) fn metric(&self) -> &metric::Controller {
-        &self.knative.as_ref().expect("beside Knative").metric
-    }
-
-    pub(super) fn serverless(&self) -> &traffic::Controller {
-        &self.standalone().serverless
-    }
-
-    pub(super) fn ledger(&self) -> &hosts::ledger_writer::Controller {
-        &self.standalone().ledger
-    }
-
-    pub(super) fn publisher(&self) -> &Publisher {
-        &self.standalone().publisher
     }
 
     pub(super) fn cluster(&self) -> &Cluster {
         &self.standalone().cluster
     }
 
-    /// Returns the findings about a ZeroScaler.
+    pub(super) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
+        (self.work)(key.clone(), Priority::Normal).await
+    }
+
     fn findings(&self, key: &Key) -> Option<Findings> {
-        let Standalone { scalers, .. } = self.standalone.as_ref()?;
-        scalers.findings(&*scalers.get(key)?)
+        let scalers = &self.standalone.as_ref()?.cluster.scalers;
+        scalers.findings(&*scalers.objects.get(key)?)
     }
 
     /// Returns the ZeroScaler with the status that is about to be written.
     fn next_status(&self, key: &Key) -> Value {
-        let Standalone { scalers, publisher, .. } = self.standalone();
-        let object = scalers.get(key).expect("a ZeroScaler");
-        let (_, status) = publisher.next_status(key, &object).expect("a status");
+        let object = self.cluster().scalers.objects.get(key).expect("a ZeroScaler");
+        let (_, status) = self.standalone().publisher.next_status(key, &object).expect("a status");
         serde_json::to_value(ZeroScaler { status: Some(status), ..ZeroScaler::clone(&object) }).expect("serialisable")
     }
 
-    /// Returns the path of a ZeroScaler.
     pub(super) fn path(&self, key: &Key) -> Option<PathProgress> {
-        self.cluster().path(&*self.standalone().scalers.get(key)?)
+        self.cluster().path(&*self.cluster().scalers.objects.get(key)?)
     }
 }
 
@@ -314,12 +271,10 @@ pub(super) struct Fixture {
     pub(super) cx: Controllers,
     pub(super) fakes: Arc<Fakes>,
     pub(super) key: Key,
-    /// Sender of `config-autoscaler`.
     pub(super) config: watch::Sender<Arc<AutoscalerConfig>>,
     _deployment: watch::Sender<Arc<DeploymentConfig>>,
     /// API server of the metrics engine.
     pub(super) metrics: Mock,
-    /// Counter of ZeroScaler versions.
     versions: AtomicU64,
     server: Handle<Request<Body>, Response<Body>>,
     /// API server that receives the events.
@@ -330,14 +285,8 @@ pub(super) struct Fixture {
 pub(super) const UNREACHABLE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 impl Fixture {
-    /// Creates a standalone fixture.
     pub(super) fn standalone() -> Self {
         Self::standalone_with(Hpa::Engine, Namespaces::ALL)
-    }
-
-    /// Creates a standalone fixture without metrics.
-    pub(super) fn without_metrics() -> Self {
-        Self::standalone_with(Hpa::Off, Namespaces::ALL)
     }
 
     /// Creates a standalone fixture limited to some namespaces.
@@ -345,43 +294,16 @@ impl Fixture {
         Self::standalone_with(Hpa::Engine, Namespaces::only(namespaces.iter().copied()))
     }
 
-    fn standalone_with(hpa: Hpa, namespaces: Namespaces) -> Self {
-        let (fakes, queue) = (Arc::new(Fakes::default()), WorkQueue::new());
-        let port_allocator = PortAllocator::new("system", queue.clone(), Clock::system());
-        let scalers = Scalers::new(fakes.clone(), port_allocator);
-        let cluster = Cluster::new(
-            "system",
-            "cluster.local",
-            namespaces.clone(),
-            queue.clone(),
-            scalers.clone(),
-            watch::channel(Arc::default()).1,
-        );
-        Self::with(UNREACHABLE, fakes, queue, (cluster.clone(), namespaces.clone()), |parts| {
-            let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
-            let workloads = Arc::new(Workloads::new(parts, validation.clone(), cluster.clone()));
-            let serverless = traffic::Controller::new(parts, cluster.clone(), validation.clone());
-            let publisher = Publisher::new(parts, cluster.clone(), validation);
+    pub(super) fn standalone_with(hpa: Hpa, namespaces: Namespaces) -> Self {
+        Self::with(UNREACHABLE, |wiring, shutdown| {
+            let (parts, controllers) = standalone::Controllers::new(hpa, &namespaces, wiring, 0, shutdown);
+            let Cluster { scalers, slices, port_allocator, .. } = &*controllers.cluster;
             // As reported by the watches.
             scalers.objects.listed();
-            cluster.slices.listed();
-            cluster.port_allocator.ledger.listed();
-            let unlisted = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), namespaces));
-            let allocator = ports::Controller {
-                cluster: cluster.clone(),
-                writes: parts.writes.clone(),
-                unlisted: unlisted.clone(),
-                config: watch::channel(Arc::default()).1,
-                start: 0,
-            };
-            let ledger = hosts::ledger_writer::Controller {
-                hosts: cluster.hosts.clone(),
-                writes: parts.writes.clone(),
-                unlisted,
-            };
-            let scalers = scalers.clone();
-            let standalone = Standalone { cluster, serverless, ledger, scalers, publisher, allocator };
-            (Box::new(Controller::new(parts, workloads)), None, Some(standalone))
+            slices.listed();
+            port_allocator.ledger.listed();
+            let work = work_of(Controller::new(&parts, controllers.workloads.clone()));
+            (parts, work, None, Some(controllers))
         })
     }
 
@@ -392,28 +314,24 @@ impl Fixture {
 
     /// Creates a Knative fixture whose probes reach `public`, and whose statuses are merged within this time.
     pub(super) fn knative_with(public: SocketAddr, merged_within: Duration) -> Self {
-        let measurements = Measurements::default();
-        let front_end_queues: (Arc<dyn FrontEndQueues>, _) = (Arc::new(measurements.clone()), Namespaces::default());
-        Self::with(public, Arc::default(), WorkQueue::new(), front_end_queues, |parts| {
+        Self::with(public, |wiring, shutdown| {
+            let measurements = Measurements::default();
+            let queues: (Arc<dyn FrontEndQueues>, _) = (Arc::new(measurements.clone()), Namespaces::default());
+            let parts = Parts::new(wiring, WorkQueue::new(), queues, shutdown);
             let objects = Arc::new(Objects::new(&parts.stores.index, measurements));
-            let revisions = Arc::new(Revisions::new(parts, objects.clone(), merged_within));
+            let revisions = Arc::new(Revisions::new(&parts, objects.clone(), merged_within));
             let metric = metric::Controller { parts: parts.clone(), objects: objects.clone() };
             let knative = Knative { objects, metric, prober: revisions.prober.clone() };
-            (Box::new(Controller::new(parts, revisions)), Some(knative), None)
+            let work = work_of(Controller::new(&parts, revisions));
+            (parts, work, Some(knative), None)
         })
     }
 
-    fn with(
-        public: SocketAddr,
-        fakes: Arc<Fakes>,
-        queue: WorkQueue<Key>,
-        front_end_queues: (Arc<dyn FrontEndQueues>, Namespaces),
-        front_end: impl FnOnce(&Parts) -> FrontEndControllers,
-    ) -> Self {
+    fn with(public: SocketAddr, front_end: impl FnOnce(Wiring, &CancellationToken) -> FrontEndControllers) -> Self {
         let (service, server) = mock::pair();
         let client = Client::new(service, "default");
         let (event_service, events) = mock::pair();
-        let shutdown = CancellationToken::new();
+        let (fakes, shutdown) = (Arc::new(Fakes::default()), CancellationToken::new());
         let listener = fakes.clone();
         let on_scale: OnScale = Arc::new(move |event: &ScaleEvent| listener.scaled.lock().push((event.from, event.to)));
         let (clock, requests, metrics) = (Clock::starting_at(NOW), Requests::new(), Mock::default());
@@ -422,6 +340,7 @@ impl Fixture {
         let (_deployment, deployment) = watch::channel(Arc::new(DeploymentConfig::default()));
         let limiter = WriteLimiter::new(Rate::WITH_CONTROLLER);
         let recorder = Recorder::limited(Client::new(event_service, "default"), limiter.clone(), shutdown.clone());
+        let [deciders, collection, pods, leadership] = [(); 4].map(|()| fakes.clone());
         let wiring = Wiring {
             system_namespace: "system".into(),
             cluster_domain: "cluster.local".into(),
@@ -430,58 +349,26 @@ impl Fixture {
             on_scale: Some(on_scale),
             client,
             resolver: Arc::new(FixedAddress(public)),
-            ports: Ports {
-                deciders: fakes.clone(),
-                collection: fakes.clone(),
-                pods: fakes.clone(),
-                leadership: fakes.clone(),
-                requests,
-            },
+            ports: Ports { deciders, collection, pods, leadership, requests },
             engine,
             clock,
             configs: ReconcilerConfigs { autoscaler, deployment },
             ports_config: watch::channel(Arc::default()).1,
         };
-        let parts = Parts::new(wiring, queue, front_end_queues, &shutdown);
-        let (kpa, knative, standalone) = front_end(&parts);
-        let cx = Controllers {
-            stores: parts.stores.clone(),
-            ports: parts.ports.clone(),
-            scaler: parts.scaler.clone(),
-            kpa,
-            knative,
-            standalone,
-        };
+        let (parts, work, knative, standalone) = front_end(wiring, &shutdown);
+        let Parts { stores, ports, scaler, .. } = parts;
+        let cx = Controllers { stores, ports, scaler, work, knative, standalone };
         let (key, versions) = (Key::new("ns", "hello"), AtomicU64::new(10));
         Self { cx, fakes, key, config, _deployment, metrics, versions, server, events }
     }
 
-    /// Edits `config-autoscaler`.
     pub(super) fn configure(&self, config: AutoscalerConfig) {
         self.config.send_replace(Arc::new(config));
     }
 
     /// Sets the pods' CPU usage in thousandths, as reported from now on.
     pub(super) fn pods_use(&self, cpu: &[u32]) {
-        let list = |build: &dyn Fn(usize, u32) -> Value| -> Value {
-            let items: Vec<_> = cpu.iter().enumerate().map(|(n, cpu)| build(n, *cpu)).collect();
-            json!({"metadata": {}, "items": items})
-        };
-        let name = |n: usize| json!({"name": format!("p{n}"), "namespace": "ns", "labels": {"app": "hello"}});
-        let pods = list(&|n, _| {
-            let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": ago(600)});
-            let request = json!({"requests": {"cpu": "100m"}});
-            json!({
-                "metadata": name(n), "spec": {"containers": [{"name": "app", "resources": request}]},
-                "status": {"phase": "Running", "startTime": ago(600), "conditions": [ready]},
-            })
-        });
-        let usage = list(&|n, cpu| {
-            let usage = json!({"cpu": format!("{cpu}m"), "memory": "1Mi"});
-            let containers = json!([{"name": "app", "usage": usage}]);
-            json!({"metadata": name(n), "timestamp": ago(0), "window": "1s", "containers": containers})
-        });
-        self.metrics.replace(PODS, 200, pods).replace(USAGE, 200, usage);
+        self.metrics.replace(PODS, 200, evaluated::pods(cpu.len())).replace(USAGE, 200, evaluated::usage(cpu));
     }
 
     /// Returns reasons and messages of the events since the last call. Time is paused.
@@ -500,6 +387,12 @@ impl Fixture {
         events
     }
 
+    /// Removes and returns the queued keys of workloads.
+    pub(super) fn queued(&self) -> Vec<Key> {
+        let queue = &self.cx.stores.index.queue;
+        std::iter::from_fn(|| Some(queue.try_next()?.key().clone())).collect()
+    }
+
     /// Plays the API server while `work` runs. Each request must be the next one of the script, and the whole script
     /// must be used. Expectations about state ([`reports`], [`leads`]) are checked at the end. Findings about a
     /// ZeroScaler that the script does not mention must be unchanged.
@@ -508,17 +401,21 @@ impl Fixture {
         script: Vec<Exchange>,
         work: impl AsyncFnOnce(&Controllers, &Key) -> T,
     ) -> T {
-        let (states, script): (Vec<_>, Vec<_>) = script.into_iter().partition(|exchange| exchange.state.is_some());
+        let is_state = |exchange: &Exchange| [STATUS, PATH].contains(&exchange.line.as_str());
+        let (states, script): (Vec<_>, Vec<_>) = script.into_iter().partition(is_state);
         let before = self.cx.findings(&self.key);
         let outcome = self.exchange(script, work).await;
-        let is_expected = states.iter().any(|exchange| exchange.state == Some(Checked::Status));
+        let is_expected = states.iter().any(|exchange| exchange.line == STATUS);
         if let Some(after) = self.cx.findings(&self.key).filter(|_| !is_expected) {
             assert_eq!(Some(after), before, "reported unexpectedly");
         }
-        for Exchange { state, check, .. } in states {
-            match state {
-                Some(Checked::Status) => check(&self.cx.next_status(&self.key)),
-                _ => check(&path_as_value(&self.cx.path(&self.key).expect("a path"))),
+        for Exchange { line, check, .. } in states {
+            if line == STATUS {
+                check(&self.cx.next_status(&self.key));
+            } else {
+                let path = self.cx.path(&self.key).expect("a path");
+                let mode = format!("{:?}", path.request.path.mode);
+                check(&json!({"mode": mode, "service": path.service, "inPath": path.in_path_since.is_some()}));
             }
         }
         outcome
@@ -552,17 +449,17 @@ impl Fixture {
     /// text in `refused`, and accepts all others. Returns the requests with their times since the start.
     pub(super) async fn work_for(&mut self, time: Duration, refused: Option<(&str, u16, &str)>) -> Vec<ApiRequest> {
         self.serve_requests(refused, async |cx, _| {
-            let workers = Workers { kind: "workload", queue: cx.stores.queue().clone(), only: None };
-            let working =
-                workers.work(CancellationToken::new(), |key, priority| async move { cx.kpa.work(key, priority).await });
+            let workers = Workers { kind: "workload", queue: cx.stores.index.queue.clone(), only: None };
+            let working = workers.work(CancellationToken::new(), |key, priority| (cx.work)(key, priority));
             let _ = tokio::time::timeout(time, working).await;
         })
         .await
     }
 
-    /// Reconciles the path once, with an API server that accepts everything.
-    pub(super) async fn reconcile_path(&mut self) -> Vec<ApiRequest> {
-        self.serve_requests(None, async |cx, key| cx.serverless().reconcile(key).await.expect("a pass")).await
+    /// Returns the backend for activators after a reconcile of the path.
+    pub(super) async fn reported_backend(&mut self) -> Backend {
+        self.serve_requests(None, async |cx, key| cx.standalone().paths.reconcile(key).await.expect("a pass")).await;
+        self.backend()
     }
 
     /// Reconciles the ZeroScaler, its path and its status until nothing is left to do, with an API server that accepts
@@ -571,35 +468,26 @@ impl Fixture {
         self.rounds(true, None).await
     }
 
-    /// Does the same as [`settle`](Self::settle), before port numbers are planned.
-    pub(super) async fn settle_unplanned(&mut self) -> Vec<ApiRequest> {
-        self.rounds(false, None).await
-    }
-
-    /// Does the same as [`settle`](Self::settle), with an API server that rejects requests beginning with a text.
-    pub(super) async fn settle_refused(&mut self, refused: (&str, u16, &str)) -> Vec<ApiRequest> {
-        self.rounds(true, Some(refused)).await
-    }
-
-    async fn rounds(&mut self, plans: bool, refused: Option<(&str, u16, &str)>) -> Vec<ApiRequest> {
+    /// Does the same as [`settle`](Self::settle). Plans port numbers only with `plans`, and rejects requests that begin
+    /// with a text.
+    pub(super) async fn rounds(&mut self, plans: bool, refused: Option<(&str, u16, &str)>) -> Vec<ApiRequest> {
         self.serve_requests(refused, async |cx, key| {
             for _ in 0..4 {
-                cx.kpa.reconcile(key).await.expect("a pass");
-                let followed = cx.serverless().reconcile(key).await;
+                cx.reconcile(key).await.expect("a pass");
+                let followed = cx.standalone().paths.reconcile(key).await;
                 assert!(followed.is_ok() || refused.is_some(), "the path: {followed:?}");
                 if plans {
                     cx.standalone().allocator.reconcile(key).await.expect("a pass");
                 }
             }
-            let published = cx.publisher().reconcile(key).await;
+            let published = cx.standalone().publisher.reconcile(key).await;
             assert!(published.is_ok() || refused.is_some(), "the status: {published:?}");
         })
         .await
     }
 
-    /// Reconciles the status only.
     pub(super) async fn publish(&mut self) -> Vec<ApiRequest> {
-        self.serve_requests(None, async |cx, key| cx.publisher().reconcile(key).await.expect("a pass")).await
+        self.serve_requests(None, async |cx, key| cx.standalone().publisher.reconcile(key).await.expect("a pass")).await
     }
 
     async fn serve_requests(
@@ -619,12 +507,11 @@ impl Fixture {
                     Some((_, code, message)) => expect(&line).refused(code, message),
                     None if body.is_array() => expect(&line).answered(200, scaled),
                     None if line.starts_with("PATCH ") => {
-                        let known = cx.standalone().scalers.get(key).expect("only ZeroScalers are patched by a merge");
+                        let known =
+                            cx.cluster().scalers.objects.get(key).expect("only ZeroScalers are patched by a merge");
                         let mut merged = serde_json::to_value(&*known).expect("serialisable");
                         json_patch::merge(&mut merged, &body);
-                        let known: u64 =
-                            known.metadata.resource_version.as_deref().unwrap_or_default().parse().unwrap_or(0);
-                        merged["metadata"]["resourceVersion"] = json!((known + 1).max(100).to_string());
+                        merged["metadata"]["resourceVersion"] = json!((version_of(&*known) + 1).max(100).to_string());
                         expect(&line).answered(200, merged)
                     }
                     None => expect(&line),
@@ -646,7 +533,7 @@ impl Fixture {
 
     /// Returns the backend that activators are given for the pods.
     pub(super) fn backend(&self) -> Backend {
-        self.cx.standalone().scalers.backend(&self.key).expect("a reconciled path")
+        self.cx.cluster().scalers.backend(&self.key).expect("a reconciled path")
     }
 
     /// Puts a ZeroScaler, as reported by the watch.
@@ -655,36 +542,24 @@ impl Fixture {
         self.cx.cluster().apply(&self.cx.stores.index, object);
     }
 
-    /// Removes the ZeroScaler.
-    pub(super) fn remove_scaler(&self) {
-        self.remove_scaler_of(&self.key);
-    }
-
-    /// Removes the ZeroScaler of this name.
-    pub(super) fn remove_scaler_of(&self, key: &Key) {
+    pub(super) fn remove_scaler(&self, key: &Key) {
         self.cx.cluster().delete(&self.cx.stores.index, key);
     }
 
     /// Puts a PodAutoscaler of Knative. In standalone puts a ZeroScaler with the findings of its field `found`, in the
     /// format of [`super::kpa_knative::status`].
     pub(super) fn put_autoscaler(&self, value: Value) {
-        self.put_autoscaler_as(&self.key, value, "10");
+        self.put_autoscaler_as(&self.key, value);
     }
 
-    /// Puts a newer version of the autoscaler.
-    pub(super) fn put_autoscaler_again(&self, value: Value) {
-        self.put_autoscaler_as(&self.key, value, "11");
-    }
-
-    /// Puts an autoscaler with this key and version.
-    pub(super) fn put_autoscaler_as(&self, key: &Key, mut value: Value, version: &str) {
+    pub(super) fn put_autoscaler_as(&self, key: &Key, mut value: Value) {
+        let version = self.versions.fetch_add(1, Ordering::Relaxed).to_string();
         if let Some(knative) = &self.cx.knative {
             let object = serde_json::from_value(value).expect("a PodAutoscaler");
-            knative.objects.autoscalers.apply(key, version, Some(object));
+            knative.objects.autoscalers.apply(key, &version, Some(object));
             return;
         }
         let found = value["found"].take();
-        let version = self.versions.fetch_add(1, Ordering::Relaxed).to_string();
         value["metadata"]["resourceVersion"] = json!(version);
         let object: ZeroScaler = serde_json::from_value(value).expect("a ZeroScaler");
         self.cx.cluster().apply(&self.cx.stores.index, object.clone());
@@ -695,7 +570,7 @@ impl Fixture {
 
     /// Waits until an activator has responded to a probe of the public Service.
     pub(super) async fn proven(&self, host: &str) {
-        let prober = &self.cx.knative.as_ref().expect("beside Knative").prober;
+        let prober = &self.cx.knative().prober;
         let target = ProbeTarget { host: host.to_owned(), port: 80 };
         let proven = async {
             while prober.proof(&self.key, &target) != ProbeResult::InPath {
@@ -710,7 +585,7 @@ impl Fixture {
         let mut object: ServerlessService = serde_json::from_value(value).expect("a ServerlessService");
         let path = Path { mode: PathMode::Proxy, activators: 0 };
         self.as_created(&mut object.metadata, |owner| children::wanted_serverless(owner, path).metadata);
-        self.cx.objects().serverless.apply(&self.key, "20", Some(object));
+        self.cx.knative().objects.serverless.apply(&self.key, "20", Some(object));
     }
 
     /// Puts a Metric, likewise.
@@ -719,13 +594,13 @@ impl Fixture {
         self.as_created(&mut object.metadata, |owner| {
             children::wanted_metric(owner, &AutoscalerConfig::default(), "").metadata
         });
-        self.cx.objects().metrics.apply(&self.key, "30", Some(object));
+        self.cx.knative().objects.metrics.apply(&self.key, "30", Some(object));
     }
 
     /// Creates the metadata with the PodAutoscaler's defaults filled in, as the reconciler does: Knative's webhook
     /// does not.
     fn as_created(&self, meta: &mut ObjectMeta, created: impl FnOnce(&PodAutoscaler) -> ObjectMeta) {
-        let Some(owner) = self.cx.objects().autoscalers.get(&self.key) else { return };
+        let Some(owner) = self.cx.knative().objects.autoscalers.get(&self.key) else { return };
         let mut owner = PodAutoscaler::clone(&owner);
         owner.set_defaults(&self.config.borrow().pod_autoscaler_class);
         let created = created(&owner);
@@ -737,7 +612,7 @@ impl Fixture {
     /// seconds; `None`: it leads to pods.
     pub(super) fn put_path(&self, mode: PathMode, service: &str, in_path_for: Option<i64>) {
         let cluster = self.cx.cluster();
-        let object = self.cx.standalone().scalers.get(&self.key).expect("a ZeroScaler");
+        let object = self.cx.cluster().scalers.objects.get(&self.key).expect("a ZeroScaler");
         cluster.request_path(&object, request(mode, "hello"));
         let path = cluster.path(&object).expect("requested");
         let since = Timestamp::from_secs(NOW.as_secs() - in_path_for.unwrap_or_default());
@@ -747,18 +622,14 @@ impl Fixture {
 
     /// Requests another path, with the pods of this Deployment.
     pub(super) fn request_path(&self, mode: PathMode, target: &str) {
-        let object = self.cx.standalone().scalers.get(&self.key).expect("a ZeroScaler");
+        let object = self.cx.cluster().scalers.objects.get(&self.key).expect("a ZeroScaler");
         self.cx.cluster().request_path(&object, request(mode, target));
     }
 
     pub(super) fn put_service(&self, value: Value) {
-        let object: k8s_openapi::api::core::v1::Service = serde_json::from_value(value).expect("a Service");
-        let key = common_controller::key_of(&object);
-        let version = object.metadata.resource_version.clone().unwrap_or_else(|| "40".to_owned());
-        self.cx.cluster().services.apply(&key, &version, Some(object));
+        put(&self.cx.cluster().services, value, "40");
     }
 
-    /// Removes the Service `hello`.
     pub(super) fn remove_service(&self) {
         self.cx.cluster().services.apply(&self.key, "", None);
     }
@@ -768,7 +639,7 @@ impl Fixture {
         let general =
             json!({"podSelector": {"matchLabels": {"app": "activator"}}, "ingress": [{"ports": [{"port": 8012}]}]});
         for (namespace, name, spec) in [("system", "activator", general), ("ns", name, spec)] {
-            self.cx.cluster().put_policy(namespace, name, serde_json::from_value(spec).expect("a policy"));
+            self.cx.cluster().policies.apply(namespace, name, serde_json::from_value(spec).expect("a policy"));
         }
     }
 
@@ -778,18 +649,8 @@ impl Fixture {
         store.apply(&Key::new("", name), "70", Some(Confinement::read(hosts)));
     }
 
-    /// Marks namespaces and ledger as listed.
-    pub(super) fn hosts_listed(&self) {
-        let hosts = &self.cx.cluster().hosts;
-        hosts.namespaces.take(watcher::Event::<Namespace>::InitDone, |_| Confinement::Free);
-        hosts.ledger.take(watcher::Event::<ConfigMap>::InitDone, |map| map);
-    }
-
     pub(super) fn put_slice(&self, value: Value) {
-        let object: k8s_openapi::api::discovery::v1::EndpointSlice = serde_json::from_value(value).expect("a slice");
-        let key = common_controller::key_of(&object);
-        let version = object.metadata.resource_version.clone().unwrap_or_else(|| "50".to_owned());
-        self.cx.cluster().slices.apply(&key, &version, Some(object));
+        put(&self.cx.cluster().slices, value, "50");
     }
 
     /// Sets the endpoints of the activators' Service, ready or terminating.
@@ -859,31 +720,20 @@ impl Fixture {
 
     /// Puts the Deployment of this name with this value of replicas, which may be absent.
     pub(super) fn put_target_of(&self, name: &str, replicas: Value, version: u64) {
-        let object: DynamicObject = serde_json::from_value(json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": name, "namespace": "ns", "uid": "d"},
-            "spec": {
-                "replicas": replicas, "selector": {"matchLabels": {"app": name}},
-                "template": {"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}},
-            },
-        }))
-        .expect("a Deployment");
-        let key = TargetKey { object: Key::new("ns", name), ..self.target_key() };
+        self.put_object(("apps/v1", "Deployment"), name, json!({"replicas": replicas}), version);
+    }
+
+    /// Puts a target with this spec, to which selector and pod template are added.
+    pub(super) fn put_object(&self, (api_version, kind): (&str, &str), name: &str, mut spec: Value, version: u64) {
+        spec["selector"] = json!({"matchLabels": {"app": name}});
+        spec["template"] = json!({"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}});
+        let metadata = json!({"name": name, "namespace": "ns", "uid": "d"});
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec});
+        let object: DynamicObject = serde_json::from_value(object).expect("an object");
+        let key = TargetKey { resource: TargetResource::for_kind(api_version, kind), object: Key::new("ns", name) };
         self.cx.stores.targets.put(&key, &version.to_string(), Some(Target::from_object(&object)));
     }
 
-    /// Puts the object `hello` of a custom kind.
-    pub(super) fn put_widget(&self, mut spec: Value) {
-        spec["selector"] = json!({"matchLabels": {"app": "hello"}});
-        spec["template"] = json!({"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}});
-        let object = json!({"metadata": {"name": "hello", "namespace": "ns", "uid": "w"}, "spec": spec});
-        let object: DynamicObject = serde_json::from_value(object).expect("an object");
-        let key =
-            TargetKey { resource: TargetResource::for_kind("example.com/v1", "Widget"), object: self.key.clone() };
-        self.cx.stores.targets.put(&key, "60", Some(Target::from_object(&object)));
-    }
-
-    /// Removes the Deployment.
     pub(super) fn remove_target(&self) {
         self.cx.stores.targets.put(&self.target_key(), "", None);
     }
@@ -907,6 +757,13 @@ impl Fixture {
     }
 }
 
+/// Applies an object with its version, or else with this one.
+fn put<K: Kind>(store: &Store<K>, value: Value, version: &str) {
+    let object: K = serde_json::from_value(value).expect("an object");
+    let version = object.resource_version().unwrap_or_else(|| version.to_owned());
+    store.apply(&key_of(&object), &version, Some(object));
+}
+
 /// Returns `METHOD PATH` and the body of a request.
 async fn read(request: Request<Body>) -> (String, Value) {
     let (head, body) = request.into_parts();
@@ -919,34 +776,13 @@ fn request(mode: PathMode, target: &str) -> PathRequest {
     PathRequest { path: Path { mode, activators: 2 }, target: zeroscaler::Target::deployment(target) }
 }
 
-/// Returns the findings that a PodAutoscaler's status describes.
-fn findings(status: &Value) -> Findings {
-    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-    let find = |kind: &str| conditions.iter().find(|c| c["type"] == kind).cloned().unwrap_or_default();
-    let active = find("Active");
-    let condition = match (active["status"].as_str(), active["reason"].as_str()) {
-        (Some("True"), _) => Some(ActiveCondition::Active),
-        (Some("False"), Some("TimedOut")) => Some(ActiveCondition::TimedOut),
-        (Some("False"), _) => Some(ActiveCondition::NoTraffic),
-        (Some(_), _) => Some(ActiveCondition::Queued),
-        (None, _) => None,
-    };
-    let since = active["lastTransitionTime"].as_str().and_then(from_rfc3339).unwrap_or_default();
-    Findings {
-        generation: status["observedGeneration"].as_i64(),
-        activity: condition.map(|condition| Activity { condition, since }),
-        is_initialized: find("ScaleTargetInitialized")["status"] == "True",
-        desired: status["desiredScale"].as_i64().and_then(|desired| i32::try_from(desired).ok()),
-        service: status["serviceName"].as_str().unwrap_or_default().to_owned(),
-        ..Findings::default()
-    }
-}
-
-fn path_as_value(path: &PathProgress) -> Value {
-    json!({
-        "mode": format!("{:?}", path.request.path.mode), "activators": path.request.path.activators, "service": path.service,
-        "inPath": path.in_path_since.is_some(),
-    })
+/// Returns the findings that a PodAutoscaler's status describes, whose first condition is `Active`.
+fn findings(found: &Value) -> Findings {
+    let status = json!({
+        "observedGeneration": found["observedGeneration"], "desired": found["desiredScale"], "state": "Awake",
+        "service": found["serviceName"], "conditions": [found["conditions"][0]],
+    });
+    Findings::read(&serde_json::from_value(status).expect("a status"))
 }
 
 /// Time since the start, `METHOD PATH`, and the body.
@@ -955,17 +791,13 @@ pub(super) type ApiRequest = (Duration, String, Value);
 type Check = Box<dyn Fn(&Value)>;
 type Answer = Box<dyn Fn(Value) -> (u16, Value)>;
 
-/// State that is checked at the end of a script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Checked {
-    Status,
-    Path,
-}
+/// Lines of expectations about the state at the end of a script.
+const STATUS: &str = "the status";
+const PATH: &str = "the path";
 
 /// Expected request with its response, or an expectation about the state at the end.
 pub(super) struct Exchange {
     line: String,
-    state: Option<Checked>,
     check: Check,
     answer: Answer,
 }
@@ -979,17 +811,17 @@ pub(super) fn expect(line: &str) -> Exchange {
         }
         (200, body)
     };
-    Exchange { line: line.to_owned(), state: None, check: Box::new(|_| {}), answer: Box::new(answer) }
+    Exchange { line: line.to_owned(), check: Box::new(|_| {}), answer: Box::new(answer) }
 }
 
 /// Expects new findings about the ZeroScaler. Checks receive the object with the status that is about to be written.
 pub(super) fn reports() -> Exchange {
-    Exchange { state: Some(Checked::Status), ..expect("the status") }
+    expect(STATUS)
 }
 
-/// Expects a new path in effect. Checks receive `mode`, `activators`, `service` and `inPath`.
+/// Expects a new path in effect. Checks receive `mode`, `service` and `inPath`.
 pub(super) fn leads() -> Exchange {
-    Exchange { state: Some(Checked::Path), ..expect("the path") }
+    expect(PATH)
 }
 
 impl Exchange {
@@ -999,7 +831,6 @@ impl Exchange {
         response.expect("a response")
     }
 
-    /// Adds a check of the request's body.
     pub(super) fn with(self, check: impl Fn(&Value) + 'static) -> Self {
         let former = self.check;
         let both = move |body: &Value| {
@@ -1009,7 +840,6 @@ impl Exchange {
         Self { check: Box::new(both), ..self }
     }
 
-    /// Replaces the response.
     pub(super) fn answered(self, code: u16, body: Value) -> Self {
         Self { answer: Box::new(move |_| (code, body.clone())), ..self }
     }
@@ -1032,7 +862,6 @@ pub(super) fn condition(body: &Value, kind: &str) -> (String, String, String) {
     (text("status"), text("reason"), text("message"))
 }
 
-/// Asserts status and reason of a condition.
 pub(super) fn assert_condition(body: &Value, kind: &str, status: &str, reason: &str) {
     let (s, r, message) = condition(body, kind);
     assert_eq!((s.as_str(), r.as_str()), (status, reason), "{kind}: {message}");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const DELETE_SLICE: &str = "DELETE /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/hello-zeroscale-ipv4-0";
 
 /// Returns a slice of a Service that leads to this many ready pods.
-fn slice(name: &str, service: &str, manager: &str, pods: usize) -> Value {
+pub(super) fn slice(name: &str, service: &str, manager: &str, pods: usize) -> Value {
     let endpoints: Vec<_> =
         (0..pods).map(|n| json!({"addresses": [format!("10.0.1.{n}")], "conditions": {"ready": true}})).collect();
     json!({
@@ -19,7 +19,7 @@ fn slice(name: &str, service: &str, manager: &str, pods: usize) -> Value {
     })
 }
 
-const KUBERNETES: &str = "endpointslice-controller.k8s.io";
+pub(super) const KUBERNETES: &str = "endpointslice-controller.k8s.io";
 
 /// Returns a deleted workload that serves two pods, once these are ready.
 fn deleted_workload() -> Fixture {
@@ -35,17 +35,17 @@ fn gave_back(requests: &[ApiRequest]) -> bool {
     requests.iter().any(|(_, line, body)| *line == put && body["spec"]["selector"]["app"] == "hello")
 }
 
-/// Goal: our slices are not deleted with their owner before those of Kubernetes lead to as many ready pods.
 #[tokio::test(start_paused = true)]
 async fn our_slices_stay_until_those_of_kubernetes_lead_to_as_many_pods() {
     let mut f = deleted_workload();
     let requests = f.settle().await;
     assert!(gave_back(&requests) && !is_freed(&requests), "{:?}", lines(&requests));
-    let queue = f.cx.stores.queue().clone();
-    while queue.try_next().is_some() {}
+    f.queued();
     f.put_slice(slice("hello-abc", "hello", KUBERNETES, 1));
-    assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "a slice of Kubernetes queues the object");
-    assert!(!is_freed(&f.settle().await), "one of two pods");
+    assert!(f.queued().contains(&f.key), "a slice of Kubernetes queues the object");
+    let requests = f.settle().await;
+    assert!(!is_freed(&requests), "one of two pods");
+    assert!(!lines(&requests).iter().any(|line| line.starts_with("DELETE")), "{:?}", lines(&requests));
     f.put_slice(slice("hello-abd", "hello", KUBERNETES, 1));
     assert!(is_freed(&f.settle().await));
 }
@@ -59,12 +59,11 @@ async fn a_deleted_object_stays_while_clients_of_activators_reconnect() {
     assert!(!is_freed(&f.settle().await));
     f.put_slice(slice("hello-abc", "hello", KUBERNETES, 2));
     assert!(!is_freed(&f.settle().await));
-    let queue = f.cx.stores.queue().clone();
     tokio::time::advance(RECONNECT_TIME / 2).await;
     assert!(!is_freed(&f.settle().await));
-    while queue.try_next().is_some() {}
+    f.queued();
     tokio::time::advance(RECONNECT_TIME).await;
-    assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "queued again");
+    assert!(f.queued().contains(&f.key), "queued again");
     assert!(is_freed(&f.settle().await));
 
     let mut f = deleted_workload();
@@ -74,7 +73,6 @@ async fn a_deleted_object_stays_while_clients_of_activators_reconnect() {
     assert!(is_freed(&f.settle().await), "no client uses the Service any more");
 }
 
-/// Goal: our slices also stay for a Service that is given back because the spec names another one.
 #[tokio::test(start_paused = true)]
 async fn our_slices_of_a_former_service_stay_until_kubernetes_has_its_own() {
     let mut f = adopted_workload(asleep(json!({})), 1);

@@ -6,7 +6,8 @@
 use super::fixture::{Exchange, Fixture, UNREACHABLE, ago, assert_condition, condition, expect};
 use crate::cluster::error::Error;
 use crate::knative::statuses::MERGED_WITHIN;
-use crate::scale::{Initial, PodSet};
+use crate::scale::Initial;
+use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -129,7 +130,7 @@ pub(super) fn settled(
 }
 
 pub(super) async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| cx.kpa.reconcile(key).await).await
+    f.play(script, async |cx, key| cx.reconcile(key).await).await
 }
 
 pub(super) fn put_status() -> Exchange {
@@ -137,8 +138,9 @@ pub(super) fn put_status() -> Exchange {
 }
 
 pub(super) fn patched(to: i32) -> Exchange {
-    expect(&format!("PATCH {SCALE}"))
-        .with(move |body| assert_eq!(body[0]["value"], to))
+    let body = json!([{"op": "add", "path": "/spec/replicas", "value": to}]);
+    expect(PATCH)
+        .with(move |sent| assert_eq!(*sent, body))
         .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "61"}}))
 }
 
@@ -149,14 +151,12 @@ pub(super) fn path(mode: &'static str, activators: i32) -> Exchange {
 }
 
 #[tokio::test]
-async fn a_settled_revision_is_left_alone() {
-    let mut f = settled(json!({}), status("True", "", 10, 1, 11), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
-    pass(&mut f, vec![]).await.expect("a pass");
-    assert_eq!(*f.fakes.tracking.lock(), Some(PodSet::Revision("hello".into())));
-}
-
-#[tokio::test]
-async fn an_object_without_our_class_is_left_alone() {
+async fn an_unknown_key_or_an_object_without_our_class_is_left_alone() {
+    let mut f = fixture();
+    for key in [Key::new("ns", "gone"), Key::new("", "hello"), Key::new("", "")] {
+        f.key = key;
+        pass(&mut f, vec![]).await.expect("nothing to do");
+    }
     for class in [Value::Null, json!("hpa.autoscaling.knative.dev")] {
         let mut f = fixture();
         let mut object = autoscaler(json!({}), Value::Null);
@@ -197,7 +197,6 @@ async fn without_a_serverless_service_nothing_is_scaled() {
     assert_eq!(*f.fakes.deciding.lock(), None, "no decider before there is a private Service");
 }
 
-/// Goal: a revision with a reported scale is taken over, and a revision without one is not.
 #[tokio::test]
 async fn a_revision_with_a_reported_scale_is_taken_over() {
     for (reported, expected) in [(-1, Initial::Unknown), (0, Initial::TakenOver), (11, Initial::TakenOver)] {
@@ -208,20 +207,6 @@ async fn a_revision_with_a_reported_scale_is_taken_over() {
         let (_, initial) = f.fakes.deciding.lock().take().expect("a decider");
         assert_eq!(initial, expected, "{reported}");
     }
-}
-
-#[tokio::test]
-async fn a_missing_metric_is_created() {
-    let window = json!({"autoscaling.knative.dev/window": "10s"});
-    let mut f = settled(window, status("True", "", 10, 1, 11), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
-    f.cx.objects().metrics.apply(&f.key, "", None);
-    let script = vec![expect(&format!("POST {METRICS}")).with(|body| {
-        let spec =
-            json!({"stableWindow": 10_000_000_000_i64, "panicWindow": 1_000_000_000, "scrapeTarget": "hello-private"});
-        assert_eq!(body["spec"], spec);
-        assert_eq!(body["metadata"]["annotations"]["autoscaling.knative.dev/metric"], "concurrency");
-    })];
-    pass(&mut f, script).await.expect("a pass");
 }
 
 #[tokio::test]
@@ -269,7 +254,7 @@ async fn a_wake_is_reported_once_its_pod_is_ready() {
 async fn a_longer_wake_is_reported_after_two_seconds() {
     let mut f = waking();
     pass(&mut f, vec![patched(1)]).await.expect("replicas first, and nothing else");
-    let queue = f.cx.stores.queue().clone();
+    let queue = f.cx.stores.index.queue.clone();
     while queue.try_next().is_some() {} // Keys from filling the stores.
     let begun = tokio::time::Instant::now();
     let next = queue.next().await; // Nothing else happens.
@@ -277,23 +262,4 @@ async fn a_longer_wake_is_reported_after_two_seconds() {
     drop(next);
     let queued = put_status().with(|body| assert_condition(body, "Active", "Unknown", "Queued"));
     pass(&mut f, vec![queued]).await.expect("a pass");
-}
-
-/// Goal: an unknown scale changes nothing except the path, which becomes Proxy, as in upstream.
-#[tokio::test]
-async fn an_unknown_scale_changes_no_replicas() {
-    let mut f = settled(json!({}), status("True", "", 10, 12, 12), serverless("Serve", 4, "pa"), 12, 12, None, -200);
-    pass(&mut f, vec![path("Proxy", 4)]).await.expect("a pass");
-    let inactive = status("False", "NoTraffic", 10, 0, -1);
-    let mut f = settled(json!({}), inactive, serverless("Proxy", 2, "pa"), 0, 0, None, -200);
-    pass(&mut f, vec![]).await.expect("asleep");
-}
-
-#[tokio::test]
-async fn the_sign_of_the_excess_burst_capacity_selects_the_path() {
-    let active = || status("True", "", 10, 1, 11);
-    for (ebc, mode, expected) in [(-42, "Proxy", None), (-18, "Serve", Some("Proxy")), (1, "Proxy", Some("Serve"))] {
-        let mut f = settled(json!({}), active(), serverless(mode, 3, "pa"), 11, 1, Some(11), ebc);
-        pass(&mut f, expected.map(|mode| path(mode, 3)).into_iter().collect()).await.expect("a pass");
-    }
 }

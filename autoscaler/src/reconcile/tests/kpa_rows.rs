@@ -5,7 +5,7 @@ use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_knative::{
     METRICS, PA, SKSS, autoscaler, fixture, metric, pass, patched, path, put_status, serverless, settled, status,
 };
-use common::RevisionKey as Key;
+use crate::scale::PodSet;
 use common::config::AutoscalerConfig;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -72,7 +72,7 @@ async fn a_conflict_leads_to_the_same_status_on_the_newer_object() {
 #[tokio::test]
 async fn a_metric_that_cannot_be_written_ends_the_pass() {
     let mut f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
-    f.cx.objects().metrics.apply(&f.key, "", None);
+    f.cx.knative().objects.metrics.apply(&f.key, "", None);
     let error = error_of(pass(&mut f, vec![expect(&format!("POST {METRICS}")).refused(500, "inducing failure")]).await);
     assert!(error.starts_with("error reconciling Metric: error creating metric"), "{error}");
 
@@ -106,11 +106,9 @@ async fn the_status_reports_whether_the_services_are_ready() {
     let mut before = fresh();
     before["serviceName"] = json!("");
     let mut f = settled(json!({}), before, serverless("Serve", 2, "pa"), 11, 0, Some(11), 0);
-    let report = put_status().with(|body| {
+    let report = reports(("Unknown", "Queued"), "Unknown", (0, 11)).with(|body| {
         assert_condition(body, "SKSReady", "True", "");
         assert_eq!(body["status"]["serviceName"], "hello");
-        assert_condition(body, "Active", "Unknown", "Queued");
-        assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(0), &json!(11)));
     });
     pass(&mut f, vec![report]).await.expect("the Services ready, no pod yet");
 }
@@ -126,7 +124,7 @@ async fn a_revision_is_active_at_its_min_scale() {
             &mut settled(scale("min-scale", "2"), Value::Null, serverless("Serve", 3, "pa"), 11, ready, Some(11), 0);
         let mut object = autoscaler(scale("min-scale", "2"), uninitialized(queued(0, -1)));
         object["spec"]["reachability"] = json!(reachability);
-        f.put_autoscaler_again(object);
+        f.put_autoscaler(object);
         pass(f, vec![reports(active, initialized, (ready, 11))]).await.expect("a pass");
     }
 }
@@ -174,7 +172,7 @@ async fn the_last_pod_is_removed_once_an_activator_has_responded() {
     pass(&mut f, vec![patched(0)]).await.expect("an activator is in the path");
 }
 
-/// Rows: (name, annotations, status, ServerlessService, (replicas, ready, desired)) -> expected writes
+/// Rows: (name, annotations, status, ServerlessService, (replicas, ready, desired, excess capacity)) -> expected writes
 #[tokio::test]
 async fn decision_bounds_and_pods_lead_to_replicas_path_and_status() {
     let (none, eleven) = (|| json!({}), || scale("min-scale", "11"));
@@ -186,30 +184,34 @@ async fn decision_bounds_and_pods_lead_to_replicas_path_and_status() {
     let sleeps = |reason| reports(("False", reason), "True", (1, 0));
     let short = status("True", "", 10, 10, 11);
     let shrinks = vec![patched(11), path("Serve", 4), reports(("True", ""), "True", (12, 11))];
-    type Row = (&'static str, Value, Value, Value, (i32, i32, Option<i32>), Vec<Exchange>);
+    let gives_up = vec![patched(0), path("Proxy", 3), sleeps("TimedOut")];
+    let (many, never) = (status("True", "", 10, 12, 12), status("False", "NoTraffic", 10, 0, -1));
+    let both = json!({"autoscaling.knative.dev/initial-scale": "20", "autoscaling.knative.dev/min-scale": "11"});
+    let (fresh, starts) = (uninitialized(queued(11, 11)), reports(("Unknown", "Queued"), "Unknown", (11, 20)));
+    type Row = (&'static str, Value, Value, Value, (i32, i32, Option<i32>, i32), Vec<Exchange>);
     let rows: Vec<Row> = vec![
-        ("idle, active just now", none(), just_now, serve(3), (1, 1, Some(0)), vec![]),
-        ("not known", eleven(), inactive(10, 11), proxy(3), (11, 10, None), vec![]),
-        ("not known, awake without replicas", none(), awake(), proxy(2), (0, 0, None), vec![waits((0, 1))]),
-        ("asleep", none(), inactive(0, 0), proxy(2), (0, 0, Some(0)), vec![]),
-        ("spare capacity", none(), slept, proxy(2), (11, 0, Some(11)), vec![path("Serve", 2), waits((0, 11))]),
-        ("idle", none(), awake(), serve(3), (1, 1, Some(0)), vec![path("Proxy", 3), sleeps("NoTraffic")]),
-        ("timeout", none(), waking, serve(3), (1, 1, Some(0)), vec![patched(0), path("Proxy", 3), sleeps("TimedOut")]),
-        ("a pod short", eleven(), short, serve(3), (10, 10, Some(11)), vec![patched(11), waits((10, 11))]),
-        ("inactive above the min scale", eleven(), inactive(12, 12), proxy(4), (12, 12, Some(0)), shrinks),
+        ("idle, active just now", none(), just_now, serve(3), (1, 1, Some(0), 0), vec![]),
+        ("not known", eleven(), inactive(10, 11), proxy(3), (11, 10, None, 0), vec![]),
+        ("not known, awake without replicas", none(), awake(), proxy(2), (0, 0, None, 0), vec![waits((0, 1))]),
+        ("asleep", none(), inactive(0, 0), proxy(2), (0, 0, Some(0), 0), vec![]),
+        ("spare capacity", none(), slept, proxy(2), (11, 0, Some(11), 0), vec![path("Serve", 2), waits((0, 11))]),
+        ("idle", none(), awake(), serve(3), (1, 1, Some(0), 0), vec![path("Proxy", 3), sleeps("NoTraffic")]),
+        ("timeout", none(), waking, serve(3), (1, 1, Some(0), 0), gives_up),
+        ("a pod short", eleven(), short, serve(3), (10, 10, Some(11), 0), vec![patched(11), waits((10, 11))]),
+        ("inactive above the min scale", eleven(), inactive(12, 12), proxy(4), (12, 12, Some(0), 0), shrinks),
+        ("below the initial scale", both, fresh, proxy(4), (11, 11, Some(11), -42), vec![patched(20), starts]),
+        ("settled", none(), active(), serve(3), (11, 1, Some(11), 0), vec![]),
+        ("not known, active", none(), many, serve(4), (12, 12, None, -200), vec![path("Proxy", 4)]),
+        ("not known, asleep", none(), never, proxy(2), (0, 0, None, -200), vec![]),
+        ("no capacity left", none(), active(), proxy(3), (11, 1, Some(11), -42), vec![]),
+        ("too little capacity", none(), active(), serve(3), (11, 1, Some(11), -18), vec![path("Proxy", 3)]),
+        ("enough capacity", none(), active(), proxy(3), (11, 1, Some(11), 1), vec![path("Serve", 3)]),
     ];
-    for (what, annotations, status, sks, (replicas, ready, desired), script) in rows {
-        let mut f = settled(annotations, status, sks, replicas, ready, desired, 0);
+    for (what, annotations, status, sks, (replicas, ready, desired, ebc), script) in rows {
+        let mut f = settled(annotations, status, sks, replicas, ready, desired, ebc);
         pass(&mut f, script).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(*f.fakes.tracking.lock(), Some(PodSet::Revision("hello".into())), "{what}");
     }
-}
-
-#[tokio::test]
-async fn the_initial_scale_counts_besides_the_min_scale() {
-    let both = || json!({"autoscaling.knative.dev/initial-scale": "20", "autoscaling.knative.dev/min-scale": "11"});
-    let mut f = settled(both(), uninitialized(queued(11, 11)), serverless("Proxy", 4, "pa"), 11, 11, Some(11), -42);
-    let script = vec![patched(20), reports(("Unknown", "Queued"), "Unknown", (11, 20))];
-    pass(&mut f, script).await.expect("below the initial scale");
 }
 
 #[tokio::test]
@@ -241,28 +243,26 @@ async fn an_initial_scale_of_zero_needs_no_pod() {
     pass(&mut f, vec![patched(2), reports(("True", ""), "True", (2, 2))]).await.expect("woken");
 }
 
+/// Goal: a missing Metric is created. The private Service is scraped unless the activators never leave the path, by
+/// annotation or by default.
 #[tokio::test]
-async fn an_unknown_key_is_ignored() {
-    let mut f = fixture();
-    for key in [Key::new("ns", "gone"), Key::new("", "hello"), Key::new("", "")] {
-        f.key = key;
-        pass(&mut f, vec![]).await.expect("nothing to do");
-    }
-}
-
-/// Goal: the private Service is scraped unless the activators never leave the path, by annotation or by default.
-#[tokio::test]
-async fn scrape_targets_follow_the_burst_capacity() {
+async fn a_created_metric_follows_window_and_burst_capacity() {
     let unlimited = scale("target-burst-capacity", "-1");
     let config = |burst| AutoscalerConfig { target_burst_capacity: burst, ..AutoscalerConfig::default() };
-    for (annotations, burst, target) in
-        [(json!({}), 200.0, "hello-private"), (json!({}), -1.0, ""), (unlimited, 200.0, "")]
-    {
+    for (annotations, burst, target, window) in [
+        (json!({}), 200.0, "hello-private", 60),
+        (scale("window", "10s"), 200.0, "hello-private", 10),
+        (json!({}), -1.0, "", 60),
+        (unlimited, 200.0, "", 60),
+    ] {
+        let (stable, panic) = (window * 1_000_000_000_i64, window * 100_000_000);
         let mut f = settled(annotations, active(), serverless("Proxy", 2, "pa"), 11, 1, Some(11), -42);
         f.configure(config(burst));
-        f.cx.objects().metrics.apply(&f.key, "", None);
+        f.cx.knative().objects.metrics.apply(&f.key, "", None);
         let created = expect(&format!("POST {METRICS}")).with(move |body| {
-            assert_eq!(body["spec"]["scrapeTarget"], target);
+            let spec = json!({"stableWindow": stable, "panicWindow": panic, "scrapeTarget": target});
+            assert_eq!(body["spec"], spec);
+            assert_eq!(body["metadata"]["annotations"]["autoscaling.knative.dev/metric"], "concurrency");
         });
         let moved = if target.is_empty() { vec![] } else { vec![path("Proxy", 3)] };
         let script = std::iter::once(created).chain(moved).collect();

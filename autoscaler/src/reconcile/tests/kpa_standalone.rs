@@ -1,15 +1,15 @@
 //! Tests of workloads in standalone: creation, waking, falling asleep, refusals.
 
 use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect, leads, reports};
-pub(super) use super::kpa_knative::pass;
 use super::kpa_knative::{SCALE, status};
-use super::scalers::ZS;
+pub(super) use super::kpa_knative::{pass, patched};
+use super::scalers::{self, ZS};
 use crate::cluster::error::Error;
 use crate::scale::{Chain, ForeignPods, Initial, PodSet};
 use autoscaler_core::history::{Cause, Obstacle};
 use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::scale_to_zero::Reason;
-use common_controller::{Failure, WriteError};
+use common_controller::{Failure, Priority, WriteError};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -17,16 +17,10 @@ pub(super) const ACTIVATOR: &str = "10.9.0.1";
 
 /// Returns a ZeroScaler with this spec that has adopted its target, with the findings of this status.
 pub(super) fn scaler(spec: Value, status: Value) -> Value {
-    let mut value = json!({
-        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
-        "metadata": {
-            "name": "hello", "namespace": "ns", "uid": "zs", "resourceVersion": "10", "generation": 1,
-            "creationTimestamp": "2023-01-01T00:00:00Z", "finalizers": ["zeroscale.dev/restore"],
-            "annotations": {"zeroscale.dev/adopted-replicas": "0"},
-        },
-        "spec": {"target": {"name": "hello"}, "services": [{"name": "hello", "create": true}]},
-        "found": status,
-    });
+    let mut value = newborn();
+    value["metadata"]["finalizers"] = json!(["zeroscale.dev/restore"]);
+    value["metadata"]["annotations"] = json!({"zeroscale.dev/adopted-replicas": "0"});
+    value["found"] = status;
     json_patch::merge(&mut value["spec"], &spec);
     value
 }
@@ -45,11 +39,7 @@ fn adopting_response(replicas: &str) -> Value {
 }
 
 fn newborn() -> Value {
-    let mut value = scaler(json!({}), Value::Null);
-    let metadata = value["metadata"].as_object_mut().expect("metadata");
-    metadata.remove("finalizers");
-    metadata.remove("annotations");
-    value
+    scalers::scaler(json!({"services": [{"name": "hello", "create": true}]}))
 }
 
 /// Goal: if another writer changes the replicas, the first changes are corrected at once, later ones after a pause,
@@ -178,23 +168,14 @@ pub(super) fn public_service(owner: &str) -> Value {
 
 /// Reconciles the replicas only, as for an urgent key.
 pub(super) async fn scale_only(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| cx.kpa.scale_only(key).await).await
+    f.play(script, async |cx, key| (cx.work)(key.clone(), Priority::Urgent).await).await
 }
 
-/// Returns the last recorded action: wanted, patched, cause.
 pub(super) fn acted(f: &Fixture) -> (Option<i32>, bool, Cause) {
     let action = f.fakes.acted.lock().expect("an action");
     (action.wanted, action.patched, action.because)
 }
 
-pub(super) fn patched(to: i32) -> Exchange {
-    let body = json!([{"op": "add", "path": "/spec/replicas", "value": to}]);
-    expect(&format!("PATCH {SCALE}"))
-        .with(move |sent| assert_eq!(*sent, body))
-        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "61"}, "spec": {"replicas": to}}))
-}
-
-/// Goal: a target adopted at zero is inactive from the first reconcile on, and its decider starts at zero.
 #[tokio::test]
 async fn a_target_adopted_at_zero_is_inactive_from_the_first_pass() {
     let mut f = Fixture::standalone();
@@ -233,8 +214,6 @@ async fn a_target_adopted_at_zero_is_inactive_from_the_first_pass() {
     assert_eq!(f.fakes.surroundings.lock().expect("observed").replicas, Some(0));
 }
 
-/// Goal: the condition names some of the other controllers whose pods the selector matches, and ends when there are
-/// none.
 #[tokio::test]
 async fn foreign_pods_with_the_same_labels_are_reported() {
     let mut f = sleeping();
@@ -256,8 +235,6 @@ async fn foreign_pods_with_the_same_labels_are_reported() {
     pass(&mut f, vec![over]).await.expect("a pass");
 }
 
-/// Goal: a running target is adopted with its replicas, and no first reconcile changes them, whatever the
-/// configuration.
 #[tokio::test]
 async fn a_target_adopted_while_running_keeps_its_replicas() {
     for decision in [None, Some(3)] {
@@ -281,7 +258,6 @@ async fn a_target_adopted_while_running_keeps_its_replicas() {
     }
 }
 
-/// Goal: the patch that wakes a service is the first request of the reconcile, and is reported to the callback.
 #[tokio::test]
 async fn a_poke_leads_to_the_patch_before_anything_else() {
     let mut f = sleeping();
@@ -301,8 +277,6 @@ async fn a_poke_leads_to_the_patch_before_anything_else() {
     pass(&mut f, vec![]).await.expect("a pass");
 }
 
-/// Goal: after the clock was set back by an hour, a workload that has been idle for a window falls asleep without
-/// delay.
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_was_set_back_keeps_no_workload_awake() {
     let mut f = settled(json!({}), status("True", "", -3600, 1, 1), 1);
@@ -313,24 +287,11 @@ async fn a_clock_that_was_set_back_keeps_no_workload_awake() {
     });
     pass(&mut f, vec![written]).await.expect("a pass");
     assert_eq!(acted(&f), (Some(1), false, Cause::Rule(Reason::ActiveRecently)));
-    f.put_autoscaler_again(scaler(json!({}), status("True", "", 0, 1, 1)));
+    f.put_autoscaler(scaler(json!({}), status("True", "", 0, 1, 1)));
     tokio::time::advance(Duration::from_secs(61)).await;
     let asleep = reports().with(|body| assert_condition(body, "Active", "False", "NoTraffic"));
     pass(&mut f, vec![asleep]).await.expect("a pass");
     assert_eq!(acted(&f).0, Some(0));
-}
-
-/// Goal: an idle workload wakes when its schedule begins, with the scheduled number of pods.
-#[tokio::test]
-async fn a_schedule_wakes_a_sleeping_workload() {
-    let asleep = || status("False", "NoTraffic", 60, 0, 0);
-    let schedule = |min: i32| json!({"schedules": [{"cron": "* * * * *", "duration": "1h", "min": min}]});
-    let mut f = settled(schedule(0), asleep(), 0);
-    f.decides(Some(0), -1);
-    pass(&mut f, vec![]).await.expect("it stays asleep");
-    put_settled(&f, schedule(2), asleep(), 0);
-    pass(&mut f, vec![patched(2), reports()]).await.expect("it wakes");
-    assert_eq!(acted(&f).0, Some(2));
 }
 
 /// Leads the only port of the Service to an activator that has not reported the number yet.
@@ -373,17 +334,15 @@ async fn the_last_pod_is_removed_once_an_activator_reports_the_workload() {
 
     f.report_listening(ACTIVATOR, &[(20_000, "another")]);
     pass(&mut f, vec![]).await.expect("the number belongs to another workload");
-    let queue = f.cx.stores.queue().clone();
-    while queue.try_next().is_some() {}
+    f.queued();
     f.report_listening(ACTIVATOR, &[(20_000, "zs")]);
-    assert_eq!(queue.try_next().map(|item| item.key().clone()), Some(f.key.clone()), "queued again");
+    assert_eq!(f.queued(), [f.key.clone()], "queued again");
     // In the path for an hour already, so the grace period is over as well.
     pass(&mut f, vec![patched(0)]).await.expect("goes to zero");
     assert_eq!(*f.fakes.scaled.lock(), [(1, 0)]);
     assert_eq!(acted(&f), (Some(0), true, Cause::Rule(Reason::Zero)));
 }
 
-/// Goal: before our controller owns the public Service, replicas are not changed.
 #[tokio::test]
 async fn no_patch_is_sent_before_the_public_service_is_ours() {
     let mut f = sleeping();
@@ -392,37 +351,6 @@ async fn no_patch_is_sent_before_the_public_service_is_ours() {
     pass(&mut f, vec![reports()]).await.expect("a pass");
     assert!(f.fakes.scaled.lock().is_empty());
     assert_eq!(acted(&f), (Some(2), false, Cause::Obstacle(Obstacle::ServicePending)));
-}
-
-#[tokio::test]
-async fn an_unusable_object_is_refused_with_its_field_and_changes_nothing() {
-    let missing = "spec.target: deployments.apps \"hello\" does not exist";
-    let taken = "is adopted by another ZeroScaler";
-    type Row = (Value, fn(&Fixture), &'static str, Obstacle, &'static str);
-    let rows: [Row; 5] = [
-        (json!({"scale": {"window": "1s"}}), |_| {}, "Invalid", Obstacle::Invalid, "spec.scale.window"),
-        (json!({"wake": {"timeout": "soon"}}), |_| {}, "Invalid", Obstacle::Invalid, "spec.wake.timeout"),
-        (json!({"services": []}), |_| {}, "ServiceNotFound", Obstacle::ServicePending, "spec.services"),
-        (json!({}), Fixture::remove_target, "TargetNotFound", Obstacle::TargetNotFound, missing),
-        (json!({}), |f| f.put_service(taken_service()), "ServiceNotOwned", Obstacle::ServiceNotOwned, taken),
-    ];
-    for (spec, change, reason, obstacle, named) in rows {
-        let mut f = Fixture::standalone();
-        let mut object = newborn();
-        json_patch::merge(&mut object["spec"], &spec);
-        f.put_autoscaler(object);
-        f.put_target(3);
-        f.decides(Some(0), -1);
-        change(&f);
-        let script = vec![reports().with(move |body| {
-            assert_condition(body, "Ready", "False", reason);
-            let message = condition(body, "Ready").2;
-            assert!(if named == missing { message.starts_with(named) } else { message.contains(named) }, "{message}");
-        })];
-        pass(&mut f, script).await.expect("a pass");
-        assert_eq!(*f.fakes.deciding.lock(), None, "{reason}");
-        assert_eq!(acted(&f), (None, false, Cause::Obstacle(obstacle)));
-    }
 }
 
 #[tokio::test]

@@ -3,19 +3,9 @@
 use super::fixture::{Fixture, ago, condition};
 use super::kpa_knative::{PATCH, status};
 use super::kpa_standalone::{ACTIVATOR, lead_to_activator, patched, scale_only, settled};
-use super::scalers::{adopted_workload, asleep, awake, is_sent, last_status, lines};
+use super::scalers::{adopted_workload, asleep, awake, is_sent, last_status, lines, waking};
 use common_controller::Failure;
 use serde_json::{Value, json};
-
-/// Returns a workload that has been waking for a second, with a pod that is not ready.
-fn waking(spec: Value) -> Value {
-    let mut value = awake(spec, 1);
-    value["status"]["state"] = json!("Waking");
-    let active = &mut value["status"]["conditions"][0];
-    (active["status"], active["reason"]) = (json!("Unknown"), json!("Waking"));
-    active["lastTransitionTime"] = json!(ago(1));
-    value
-}
 
 fn request(state: &str, secs_ago: i64) -> Value {
     json!({"request": {"state": state, "at": ago(secs_ago)}})
@@ -111,7 +101,7 @@ async fn a_requested_sleep_waits_for_no_window() {
 /// expire, however long it takes.
 #[tokio::test(start_paused = true)]
 async fn a_requested_sleep_ends_an_idle_wake_and_does_not_expire() {
-    for (mut scaler, ready) in [(waking(request("Asleep", 700)), 0), (awake(request("Asleep", 700), 1), 1)] {
+    for (mut scaler, ready) in [(waking(request("Asleep", 700), 1), 0), (awake(request("Asleep", 700), 1), 1)] {
         let at = scaler["spec"]["request"]["at"].clone();
         scaler["status"]["request"] = json!({"state": "Asleep", "at": at, "result": "Pending"});
         let mut f = fixture(scaler, 1, 0);

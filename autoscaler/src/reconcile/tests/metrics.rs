@@ -1,10 +1,13 @@
 //! Tests of ZeroScalers that request metrics.
 
-use super::fixture::{Fixture, USAGE, assert_condition, condition, reports};
+use super::fixture::{Fixture, assert_condition, condition, reports};
 use super::kpa_knative::status;
 use super::kpa_standalone::{acted, pass, patched, put_settled, scaler, settled};
+use crate::metric_engine::tests::USAGE;
+use crate::standalone::Hpa;
 use autoscaler_core::history::Cause;
 use autoscaler_core::scale_to_zero::Reason;
+use common_runtime::namespaces::Namespaces;
 use serde_json::{Value, json};
 
 fn requests_cpu(percent: i32) -> Value {
@@ -27,7 +30,6 @@ async fn evaluated(cpu: [u32; 2]) -> Fixture {
     f
 }
 
-/// Goal: the larger recommendation of load and CPU usage is patched, and the history names its source.
 #[tokio::test]
 async fn a_metric_that_requests_more_pods_than_the_load_wins() {
     let mut f = evaluated([150, 150]).await; // 150 % of the request; the target is 50 %.
@@ -65,7 +67,6 @@ async fn a_failing_metric_blocks_scaling_down_but_not_up() {
     pass(&mut f, vec![patched(4), reports()]).await.expect("a pass");
 }
 
-/// Goal: an invalid plan is reported with the path of the field, and has no effect on the scale.
 #[tokio::test]
 async fn an_invalid_plan_is_reported_with_the_path_of_its_field() {
     let spec = json!({"metrics": [{"type": "Resource"}], "behavior": {"scaleUp": {"policies": []}}});
@@ -81,15 +82,11 @@ async fn an_invalid_plan_is_reported_with_the_path_of_its_field() {
     assert_eq!(*f.fakes.blended.lock(), None);
 }
 
-/// Goal: without the engine the load alone decides, and the status reports it.
 #[tokio::test]
 async fn without_the_engine_metrics_have_no_effect() {
-    let mut f = Fixture::without_metrics();
+    let mut f = Fixture::standalone_with(Hpa::Off, Namespaces::ALL);
     put_settled(&f, requests_cpu(50), status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(1), -1);
-    let script = vec![
-        patched(1),
-        reports().with(|body| assert_condition(body, "MetricsMeasured", "False", "AnnotationIgnored")),
-    ];
-    pass(&mut f, script).await.expect("a pass");
+    let ignored = reports().with(|body| assert_condition(body, "MetricsMeasured", "False", "AnnotationIgnored"));
+    pass(&mut f, vec![patched(1), ignored]).await.expect("a pass");
 }

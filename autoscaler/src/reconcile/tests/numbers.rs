@@ -1,17 +1,12 @@
 //! Tests of the ledger of port numbers: release of numbers.
 
-use super::fixture::{Exchange, Fixture, expect};
+use super::fixture::{Fixture, expect};
+use super::hosts::lists;
 use crate::standalone::unlisted::QUERY_INTERVAL;
 use common::RevisionKey as Key;
 use serde_json::{Value, json};
 
 const MAP: &str = "PUT /api/v1/namespaces/system/configmaps/ports.20000";
-
-/// Expects an empty list of a namespace's ZeroScalers.
-fn no_scalers(namespace: &str) -> Exchange {
-    let list = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScalerList", "metadata": {}, "items": []});
-    expect(&format!("GET /apis/zeroscale.dev/v1alpha1/namespaces/{namespace}/zeroscalers")).answered(200, list)
-}
 
 /// Puts the map of the first numbers with these lines, as reported by the watch.
 fn put_map(f: &Fixture, version: &str, lines: &Value) {
@@ -35,12 +30,12 @@ async fn numbers_of_an_unreadable_namespace_stay_allocated() {
         assert_eq!(body["data"]["20000"], "held denied/a ua 80 web");
         assert!(is_released(&body["data"]["20001"], " shop/b ub 80 web"), "{body}");
     });
-    let denied = no_scalers("denied").refused(403, "forbidden");
-    f.reconcile_numbers(vec![denied, no_scalers("shop"), one]).await.expect("a pass");
-    put_map(&f, "101", &json!({"20000": "held denied/a ua 80 web", "20001": "released:1795000000 shop/b ub 80 web"}));
+    let denied = lists("denied", &[]).refused(403, "forbidden");
+    f.reconcile_numbers(vec![denied, lists("shop", &[]), one]).await.expect("a pass");
+    put_map(&f, "101", &json!({"20000": "held denied/a ua 80 web", "20001": "released:1700000000 shop/b ub 80 web"}));
     f.reconcile_numbers(vec![]).await.expect("no query before the interval ends");
     tokio::time::advance(QUERY_INTERVAL).await;
     let both =
         expect(MAP).with(|body: &Value| assert!(is_released(&body["data"]["20000"], " denied/a ua 80 web"), "{body}"));
-    f.reconcile_numbers(vec![no_scalers("denied"), both]).await.expect("readable again, and without ZeroScalers");
+    f.reconcile_numbers(vec![lists("denied", &[]), both]).await.expect("readable again, and without ZeroScalers");
 }

@@ -1,10 +1,9 @@
 //! Tests of wakes that the API server refuses while requests wait, in paused time.
 
-use super::fixture::{ApiRequest, Fixture, condition};
+use super::fixture::{ApiRequest, condition};
 use super::kpa_knative as knative;
 use super::kpa_knative::{PATCH, SCALE, serverless, status};
 use super::kpa_standalone::sleeping;
-use common::backend::Backend;
 use common_controller::Priority;
 use serde_json::json;
 use std::time::Duration;
@@ -38,32 +37,31 @@ async fn a_rejected_wake_is_retried_while_requests_wait() {
     assert_eq!(PATCH, format!("PATCH {SCALE}"));
     let mut f = sleeping();
     f.decides(Some(1), -1);
-    f.cx.stores.queue().add(f.key.clone(), Priority::Urgent);
+    f.cx.stores.index.queue.add(f.key.clone(), Priority::Urgent);
     let requests = f.work_for(MINUTES, refused()).await;
     assert_pace(&patches(&requests), MINUTES);
     assert_eq!(condition(&f.status(), "Ready"), ("False".into(), "FailedUpdateScale".into(), REPORTED.into()));
 
-    let backend = reported_backend(&mut f).await;
+    let backend = f.reported_backend().await;
     assert_eq!(backend.wake_refused.as_deref(), Some(REPORTED));
 
     let accepted = f.work_for(Duration::from_secs(6), None).await;
     assert_eq!(patches(&accepted).len(), 1, "{accepted:?}");
     assert_ne!(condition(&f.status(), "Ready").1, "FailedUpdateScale", "{accepted:?}");
-    assert_eq!(reported_backend(&mut f).await.wake_refused, None);
+    assert_eq!(f.reported_backend().await.wake_refused, None);
 }
 
-/// Goal: when no request waits any more, nothing is retried or reported.
 #[tokio::test(start_paused = true)]
 async fn a_rejected_wake_is_not_retried_once_no_request_waits() {
     let mut f = sleeping();
     f.decides(Some(1), -1);
-    f.cx.stores.queue().add(f.key.clone(), Priority::Urgent);
+    f.cx.stores.index.queue.add(f.key.clone(), Priority::Urgent);
     let requests = f.work_for(Duration::from_secs(60), refused()).await;
     assert!(patches(&requests).len() > 10);
     f.decides(Some(0), -1);
     let requests = f.work_for(Duration::from_secs(60), refused()).await;
     assert!(patches(&requests).is_empty(), "{requests:?}");
-    assert_eq!(reported_backend(&mut f).await.wake_refused, None);
+    assert_eq!(f.reported_backend().await.wake_refused, None);
 }
 
 /// Goal: in a Knative install the pace is the same, and objects contain nothing that Knative's do not.
@@ -71,15 +69,9 @@ async fn a_rejected_wake_is_not_retried_once_no_request_waits() {
 async fn a_knative_install_retries_at_the_same_pace_without_conditions_of_ours() {
     let asleep = status("False", "NoTraffic", 3600, 0, 0);
     let mut f = knative::settled(json!({}), asleep, serverless("Proxy", 2, "pa"), 0, 0, Some(1), -1);
-    f.cx.stores.queue().add(f.key.clone(), Priority::Urgent);
+    f.cx.stores.index.queue.add(f.key.clone(), Priority::Urgent);
     let requests = f.work_for(MINUTES, refused()).await;
     assert_pace(&patches(&requests), MINUTES);
     let mut statuses = requests.iter().filter(|(_, line, _)| line.ends_with("podautoscalers/hello/status"));
     assert!(statuses.all(|(_, _, body)| condition(body, "AbleToScale").0.is_empty()), "{requests:?}");
-}
-
-/// Returns the backend for activators after a reconcile of the path.
-async fn reported_backend(f: &mut Fixture) -> Backend {
-    f.reconcile_path().await;
-    f.backend()
 }

@@ -3,7 +3,7 @@
 use super::fixture::{Exchange, Fixture, ago, expect, leads, reports};
 use super::kpa_knative::{SCALE, status};
 use super::kpa_standalone::{adopted_at, pass, public_service, scaler, taken_service};
-use super::scalers::ZS;
+use super::scalers::{ZS, adopted, at_version};
 use autoscaler_core::path_mode::PathMode;
 use serde_json::{Value, json};
 
@@ -24,12 +24,9 @@ fn settled() -> Fixture {
 
 /// Returns a Service that the ZeroScaler with this uid has borrowed.
 fn borrowed(by: &str, version: &str) -> Value {
-    json!({
-        "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": version, "annotations": {
-            "zeroscale.dev/adopted-by": by, "zeroscale.dev/adopted-selector": "{\"app\":\"hello\"}",
-        }},
-        "spec": {"ports": [{"port": 80, "targetPort": 8080}]},
-    })
+    let mut value = at_version(&adopted(), version);
+    value["metadata"]["annotations"]["zeroscale.dev/adopted-by"] = json!(by);
+    value
 }
 
 /// Expects the removal of the finalizer.
@@ -59,7 +56,6 @@ async fn replicas_then_traffic_then_objects_then_the_finalizer() {
     assert_eq!(f.cx.path(&f.key), None);
 }
 
-/// Goal: pods that never become ready do not prevent the deletion of the object.
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_a_ready_pod_is_bounded() {
     let mut f = settled();
@@ -79,7 +75,6 @@ async fn a_target_that_was_never_adopted_is_left_alone() {
     pass(&mut f, vec![]).await.expect("nothing to give back");
 }
 
-/// Goal: if another owner takes over a Service, our objects of it are deleted, and the replicas stay unchanged.
 #[tokio::test]
 async fn a_service_taken_over_by_another_owner_leaves_the_replicas_unchanged() {
     let mut f = settled();
@@ -90,34 +85,6 @@ async fn a_service_taken_over_by_another_owner_leaves_the_replicas_unchanged() {
     let forgotten = |body: &Value| assert!(body["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"].is_null());
     pass(&mut f, vec![freed().with(forgotten), reports()]).await.expect("a pass");
     assert!(f.fakes.scaled.lock().is_empty());
-}
-
-/// Goal: when the object is deleted, an adopted Service gets its selector back, and no object of Kubernetes is
-/// deleted.
-#[tokio::test]
-async fn an_adopted_service_gets_its_selector_back() {
-    let mut f = settled();
-    f.put_autoscaler(deleted());
-    f.put_target(2);
-    f.put_path(PathMode::Serve, "hello", Some(3600));
-    f.put_service(borrowed("zs", "40"));
-    f.put_slice(json!({
-        "metadata": {"name": "hello-private-1", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
-        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
-        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}],
-    }));
-    let services = "/api/v1/namespaces/ns/services";
-    let script = vec![
-        expect(&format!("POST {services}")),
-        expect(&format!("PUT {services}/hello")).with(|body| {
-            assert_eq!(body["spec"]["selector"], json!({"app": "hello"}));
-            assert!(body["metadata"]["annotations"].is_null());
-        }),
-        expect("POST /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices")
-            .with(|body| assert_eq!(body["endpoints"][0]["addresses"], json!(["10.0.0.1"]))),
-        leads().with(|path| assert_eq!(path["inPath"], false)),
-    ];
-    f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await.expect("a pass");
 }
 
 /// Goal: a borrowed Service is restored even if the ZeroScaler is invalid and its former spec is not known, if the
@@ -147,7 +114,7 @@ async fn a_service_that_cannot_be_served_is_given_back_too() {
                 .with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
             leads().with(|path| assert_eq!(path["inPath"], false)),
         ];
-        let given = f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await;
+        let given = f.play(script, async |cx, key| cx.standalone().paths.reconcile(key).await).await;
         given.unwrap_or_else(|error| panic!("{why}: {error}"));
     }
 }
@@ -163,12 +130,11 @@ async fn the_object_stays_until_its_service_is_given_back() {
         f.put_service(borrowed("zs", "40"));
         f.put_target(2);
         f.ready(1);
-        let queue = f.cx.stores.queue().clone();
         for _ in 0..2 {
-            while queue.try_next().is_some() {}
+            f.queued();
             pass(&mut f, vec![]).await.expect("the finalizer stays");
             tokio::time::advance(std::time::Duration::from_secs(91)).await;
-            assert!(queue.try_next().is_some(), "queued again");
+            assert!(!f.queued().is_empty(), "queued again");
         }
         match end.is_null() {
             true => f.remove_service(),

@@ -1,6 +1,7 @@
 //! Tests of paths in standalone: creation, moves of the path, adoption, tampering.
 
 use super::fixture::{Exchange, Fixture, expect, leads};
+use super::handover::{KUBERNETES, slice};
 use super::kpa_knative::status;
 use super::kpa_standalone::{public_service, scaler, taken_service};
 use super::scalers::{SERVICES, SLICES, addresses};
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 
 pub(super) const SLICE: &str = "hello-zeroscale-ipv4-0";
 
-/// Ports of a Service of ours.
 const OURS: [(&str, u16); 2] = [("http", 80), ("http-backend", 8080)];
 
 /// Creates a fixture with an activator that listens for a Service of ours.
@@ -44,19 +44,23 @@ pub(super) fn put_pods(f: &Fixture, pods: &[&str]) {
 }
 
 pub(super) async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await
+    f.play(script, async |cx, key| cx.standalone().paths.reconcile(key).await).await
 }
 
 /// Creates both Services and the slice of the public one, which the watch then reports.
 async fn create(f: &mut Fixture) {
     let created = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
     pass(f, created.into_iter().collect()).await.expect("the first pass");
-    let (slices, key) = (&f.cx.cluster().slices, Key::new("ns", SLICE));
-    let slice = slices.get(&key).expect("offered");
-    slices.apply(&key, "100", Some((*slice).clone()));
+    report_slice(f, "100");
 }
 
-/// Response to a deletion.
+/// Reports the written slice by the watch, as this version.
+pub(super) fn report_slice(f: &Fixture, version: &str) {
+    let (slices, key) = (&f.cx.cluster().slices, Key::new("ns", SLICE));
+    let written = slices.get(&key).expect("offered");
+    slices.apply(&key, version, Some((*written).clone()));
+}
+
 fn deleted() -> Value {
     json!({"kind": "Status", "status": "Success"})
 }
@@ -140,13 +144,7 @@ async fn an_adoptable_service_is_borrowed_and_slices_of_kubernetes_are_deleted()
         "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40"},
         "spec": {"selector": {"app": "hello"}, "clusterIP": "10.96.0.7", "ports": [{"port": 80, "targetPort": 8080}]},
     }));
-    f.put_slice(json!({
-        "metadata": {"name": "hello-x7k2p", "namespace": "ns", "labels": {
-            "kubernetes.io/service-name": "hello",
-            "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
-        }},
-        "addressType": "IPv4", "ports": [{"name": "", "port": 8080}], "endpoints": [],
-    }));
+    f.put_slice(slice("hello-x7k2p", "hello", KUBERNETES, 0));
     let script = vec![
         expect(&format!("POST {SERVICES}")),
         expect(&format!("PUT {SERVICES}/hello")).with(|body| {
@@ -265,11 +263,4 @@ async fn a_renamed_public_service_leaves_nothing_behind() {
         ]);
         pass(&mut f, script).await.expect("a pass");
     }
-}
-
-#[tokio::test]
-async fn only_the_leader_writes() {
-    let mut f = fixture(json!({}), PathMode::Proxy).await;
-    *f.fakes.led_by_another.lock() = true;
-    pass(&mut f, vec![]).await.expect("nothing to do");
 }

@@ -1,13 +1,13 @@
 //! The cases of Knative's ServerlessService controller tests, for standalone's paths. Knative's controller writes
-//! Endpoints, ours writes slices. The choice of activators and the filter of ports are tested with the slices. Two
-//! differences are marked in place: missing objects count as empty and are no error, and the report contains the path
-//! in effect, not the requested one.
+//! Endpoints, ours writes slices. The choice of activators and the filter of ports are tested with the slices. There
+//! are two differences: missing objects count as empty and are no error, and the report contains the path in effect,
+//! not the requested one.
 
 use super::fixture::{Exchange, Fixture, expect, leads};
 use super::kpa_knative::status;
 use super::kpa_standalone::scaler;
 use super::scalers::{SERVICES, SLICES, addresses};
-use super::sks::{SLICE, pass, put_pods};
+use super::sks::{SLICE, pass, put_pods, report_slice};
 use autoscaler_core::path_mode::PathMode::{self, Proxy, Serve};
 use common::RevisionKey as Key;
 use k8s_openapi::api::core::v1::Service;
@@ -16,20 +16,14 @@ use serde_json::{Value, json};
 const POD: &str = "10.0.0.1";
 const ACTIVATOR: &str = "10.9.0.1";
 
-/// Returns a workload whose path was never reconciled, without any slices.
-async fn without_slices(mode: PathMode) -> Fixture {
+/// Returns a workload whose path was never reconciled, with these ready pods and activators.
+async fn new_workload(mode: PathMode, pods: &[&str], activators: &[&str]) -> Fixture {
     let mut f = Fixture::standalone();
     let ports = json!({"ports": [{"name": "http", "protocol": "http1"}]});
     f.put_autoscaler(scaler(ports, status("True", "", 3600, 1, 1)));
     f.request_path(mode, "hello");
     f.put_target(1);
     f.numbered(&[("http", 80), ("http-backend", 8080)], &[]).await;
-    f
-}
-
-/// Returns the same with these ready pods and activators.
-async fn new_workload(mode: PathMode, pods: &[&str], activators: &[&str]) -> Fixture {
-    let f = without_slices(mode).await;
     put_endpoints(&f, pods, activators);
     f
 }
@@ -54,13 +48,6 @@ fn first_pass(leads_to: &'static [&'static str], report: Exchange) -> Vec<Exchan
     ]
 }
 
-/// Reports the written slice by the watch.
-fn report_slice(f: &Fixture, version: &str) {
-    let (slices, key) = (&f.cx.cluster().slices, Key::new("ns", SLICE));
-    let written = slices.get(&key).expect("offered");
-    slices.apply(&key, version, Some((*written).clone()));
-}
-
 /// Returns a consistent state in which the pod has the traffic.
 async fn settled() -> Fixture {
     let mut f = new_workload(Serve, &[POD], &[ACTIVATOR]).await;
@@ -83,27 +70,24 @@ fn select_others(service: &mut Service) {
 }
 
 #[tokio::test]
-async fn a_consistent_state_is_left_alone() {
-    pass(&mut settled().await, vec![]).await.expect("nothing to do");
+async fn a_changed_selector_is_restored_as_soon_as_the_write_is_accepted() {
+    for (name, selector) in [("hello", Value::Null), ("hello-private", json!({"app": "hello"}))] {
+        let mut f = settled().await;
+        pass(&mut f, vec![]).await.expect("a consistent state is left alone");
+        edit(&f, name, select_others);
+        let put = || expect(&format!("PUT {SERVICES}/{name}"));
+        pass(&mut f, vec![put().refused(500, "inducing failure")]).await.expect_err(name);
+        let restored = put().with(move |body| assert_eq!(body["spec"]["selector"], selector));
+        pass(&mut f, vec![restored]).await.expect("the status stays");
+    }
 }
 
 #[tokio::test]
-async fn a_changed_selector_is_restored() {
-    let mut f = settled().await;
-    edit(&f, "hello", select_others);
-    let put = expect(&format!("PUT {SERVICES}/hello")).with(|body| assert!(body["spec"]["selector"].is_null()));
-    pass(&mut f, vec![put]).await.expect("the status stays");
-
-    let mut f = settled().await;
-    edit(&f, "hello-private", select_others);
-    let put = expect(&format!("PUT {SERVICES}/hello-private"))
-        .with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"})));
-    pass(&mut f, vec![put]).await.expect("the status stays");
-}
-
-#[tokio::test]
-async fn without_a_deployment_nothing_is_created() {
+async fn without_leadership_or_a_deployment_nothing_is_created() {
     let mut f = new_workload(Serve, &[POD], &[ACTIVATOR]).await;
+    *f.fakes.led_by_another.lock() = true;
+    pass(&mut f, vec![]).await.expect("only the leader writes");
+    *f.fakes.led_by_another.lock() = false;
     f.request_path(Serve, "blah");
     pass(&mut f, vec![]).await.expect("the status reports the missing Deployment");
 }
@@ -122,39 +106,10 @@ async fn the_report_names_the_service_once_both_services_exist() {
         let outcome = pass(&mut f, script).await;
         assert!(outcome.is_err(), "{count}");
     }
-}
-
-#[tokio::test]
-async fn an_update_that_fails_ends_the_pass() {
-    let mut f = settled().await;
-    put_endpoints(&f, &["10.0.0.2"], &[ACTIVATOR]);
-    let refused = expect(&format!("PUT {SLICES}/{SLICE}")).refused(500, "inducing failure");
-    pass(&mut f, vec![refused]).await.expect_err("the slice was refused, the status stays");
-
-    for name in ["hello-private", "hello"] {
-        let mut f = settled().await;
-        edit(&f, name, select_others);
-        let refused = expect(&format!("PUT {SERVICES}/{name}")).refused(500, "inducing failure");
-        pass(&mut f, vec![refused]).await.expect_err(name);
-    }
-}
-
-/// Upstream ends the first two reconciles with an error, and writes an empty list in the third. Here objects that are
-/// not listed yet count as empty, and an empty list is no slice.
-#[tokio::test]
-async fn missing_slices_count_as_empty() {
-    let mut f = without_slices(Proxy).await;
-    put_pods(&f, &[POD]);
-    pass(&mut f, first_pass(&[POD], reports(false))).await.expect("no slice of activators");
-
-    let mut f = without_slices(Serve).await;
-    f.served_by(2, &[ACTIVATOR]);
-    pass(&mut f, first_pass(&[ACTIVATOR], reports(true))).await.expect("no slice of pods");
-
     let mut f = new_workload(Proxy, &[], &[]).await;
-    let report = reports(false).with(|path| assert_eq!(path["service"], "hello"));
-    let services = [SERVICES, SERVICES].map(|collection| expect(&format!("POST {collection}")));
-    pass(&mut f, services.into_iter().chain([report]).collect()).await.expect("no endpoint is ready");
+    let mut script = first_pass(&[], reports(false).with(named("hello")));
+    script.remove(2);
+    pass(&mut f, script).await.expect("no endpoint is ready, so there is no slice");
 }
 
 /// A foreign public Service is tested in [`super::sks`]. Foreign slices of our public Service are deleted.
@@ -173,6 +128,8 @@ async fn the_slice_follows_pods_and_activators() {
     };
     let mut f = settled().await;
     put_endpoints(&f, &["10.0.0.2"], &[ACTIVATOR]);
+    let refused = leads_to(&["10.0.0.2"]).refused(500, "inducing failure");
+    pass(&mut f, vec![refused]).await.expect_err("the slice was refused, the status stays");
     pass(&mut f, vec![leads_to(&["10.0.0.2"])]).await.expect("another pod, the same status");
 
     let mut f = new_workload(Proxy, &[POD], &[ACTIVATOR]).await;

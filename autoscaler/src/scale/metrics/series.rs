@@ -10,7 +10,6 @@ use prometheus_client::encoding::{EncodeCounterValue, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::histogram::Histogram;
 use std::sync::Arc;
 
-/// Value of one revision.
 enum Number {
     Whole(i32),
     Real(f64),

@@ -24,7 +24,6 @@ pub(super) struct WakeStats {
     counted: Option<(Instant, Pods)>,
 }
 
-/// Progress of a wake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Wake {
     #[default]

@@ -245,7 +245,6 @@ async fn a_disconnected_activator_does_not_prevent_scaling_up() {
     assert_eq!((fixture.desired(), fixture.status().warm_up_left), (Some(1), None));
 }
 
-/// Goal: an edited spec is decided on at once, not at the next tick.
 #[tokio::test(start_paused = true)]
 async fn an_edit_is_decided_on_at_once() {
     let fixture = Fixture::with_pod();

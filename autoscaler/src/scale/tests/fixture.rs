@@ -37,6 +37,7 @@ pub(crate) fn sources(clock: Clock, telemetry: &Metrics) -> Sources {
         clock,
         requests: Requests::new(),
         metrics: DeciderMetrics::new(telemetry),
+        tracing: None,
     }
 }
 

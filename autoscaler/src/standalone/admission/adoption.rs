@@ -6,7 +6,7 @@
 //!   start; if it was found running, one ready pod is enough.
 //! - The path is probed before the last pod goes, even if the activators never leave it.
 
-use crate::engine::parameters::Parameters;
+use crate::engine::workload::Parameters;
 use autoscaler_core::bounds;
 use autoscaler_core::scale_to_zero::ACTIVATION_TIMEOUT_BUFFER;
 use common::annotations;

@@ -7,40 +7,38 @@
 //! and scaled, at the ports that exist: it may be asleep, and nothing else could wake it.
 
 mod adoption;
-pub(crate) mod hpa;
+pub(super) mod outcome;
 pub(crate) mod schedules;
 pub(crate) mod validation;
 
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Selector, Target};
 use crate::cluster::target_key::{SCALER_ROOT, TargetError, TargetKey};
-use crate::engine::parameters::Parameters;
-use crate::engine::parts::Parts;
-use crate::engine::workload::{NotReady, PathState, RefusalAction, Requested, Workload};
+use crate::engine::workload::{NotReady, Parameters, PathState, RefusalAction, Requested, Workload};
 use crate::scale::{Initial, PodSet, SubjectLabels};
-use crate::standalone::admission::validation::{Accepted, Validation};
-use crate::standalone::cluster::{Cluster, held, is_public};
+use crate::standalone::admission::outcome::{Admission, AdmissionNotes, Rejection};
+use crate::standalone::admission::validation::Accepted;
+use crate::standalone::cluster::{held, is_public};
 use crate::standalone::finalizer::{adopted_replicas, adopted_target, has_finalizer};
-use crate::standalone::name_list::list_names;
 use crate::standalone::reasons::{
     HORIZONTAL_CONFLICT, HOST_CONFLICT, INVALID, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_CHANGES,
-    TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
+    TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE, list_names,
 };
 use crate::standalone::scalers::findings::{Finding, Findings};
-use crate::standalone::scalers::translation;
 use crate::standalone::services::service_ports::{ports_of, tcp_ports};
 use crate::standalone::traffic::adopt::{self, Claimant, ServiceOwnership, ownership};
 use crate::standalone::traffic::path_proof::CarriedServices;
 use crate::standalone::traffic::slice_plan::ServedPort;
 use crate::standalone::traffic::{backend, services};
+use crate::standalone::workloads::Workloads;
 use autoscaler_core::history::Obstacle;
 use autoscaler_core::manual_requests::Wanted;
 use common::RevisionKey as Key;
 use common::names;
 use common::time::Timestamp;
 use common_api::ZeroScaler;
+use common_api::zeroscaler::RequestStatus;
 use common_api::zeroscaler::request::{self, Request};
-use common_api::zeroscaler::{self, RequestStatus};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -55,46 +53,6 @@ const SERVICE_REMEDY: &str = "Name another Service with a selector and a cluster
 const TARGET_PORT_REMEDY: &str = "Correct targetPort of the Service, or name another Service in spec.services";
 /// Maximum number of Service names in a message.
 const NAMES_MAX: usize = 10;
-
-/// Decides which ZeroScalers may be acted upon.
-pub(super) struct Admission {
-    pub(super) validation: Arc<Validation>,
-    pub(super) cluster: Arc<Cluster>,
-    pub(super) parts: Parts,
-}
-
-/// ZeroScaler that may be acted upon.
-pub(super) type Admitted = (Workload, AdmissionNotes);
-
-/// Items to report about a ZeroScaler that is acted upon.
-#[derive(Default)]
-pub(super) struct AdmissionNotes {
-    /// Fault despite which the ZeroScaler is served: usually a fault of the newest version, while a former one is in
-    /// force.
-    pub(super) broken: Option<NotReady>,
-    /// Hosts that the ZeroScaler claims and does not have.
-    pub(super) lost_hosts: Option<Finding>,
-    /// Settings that have no effect.
-    pub(super) ignored: Option<String>,
-    /// Target of the version in force.
-    pub(super) target: zeroscaler::Target,
-    /// Services that must lead clients to activators; `None` if the first one does not exist.
-    pub(super) services: Option<CarriedServices>,
-}
-
-/// Reason why a ZeroScaler is not acted upon.
-pub(super) enum Rejection {
-    /// The ZeroScaler is refused.
-    Refused(NotReady, RefusalAction),
-    /// The check failed, usually because something is not known yet.
-    Failed(Error),
-}
-
-impl From<Error> for Rejection {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
 
 /// Target of a version, which may be scaled.
 struct AdmittedTarget {
@@ -114,12 +72,9 @@ struct AdmittedServices {
     port: backend::BackendPort,
 }
 
-impl Admission {
-    /// Runs all checks. The finalizer may not be set yet.
-    ///
-    /// # Errors
-    /// Returns a refusal, or an error if something is not known yet.
-    pub(super) fn read(&self, key: &Key, object: &Arc<ZeroScaler>, findings: &Findings) -> Result<Admitted, Rejection> {
+impl Workloads {
+    /// Runs all checks. The finalizer may not be set yet. Fails with a refusal, or if something is not known yet.
+    pub(super) fn admit(&self, key: &Key, object: &Arc<ZeroScaler>, findings: &Findings) -> Admission {
         let newest = self.validation.newest(object);
         let checked = match &newest {
             Ok(newest) => self.check_version(key, object, findings, newest, None),
@@ -187,7 +142,7 @@ impl Admission {
         findings: &Findings,
         accepted: &Accepted,
         broken: Option<NotReady>,
-    ) -> Result<Admitted, Rejection> {
+    ) -> Admission {
         let admitted = self.target(key, newest, &accepted.original)?;
         let served = self.services(key, newest, &accepted.original, &admitted, broken.is_some())?;
         let original = &accepted.original;
@@ -217,14 +172,9 @@ impl Admission {
             target: admitted.target,
             pods: admitted.pods,
         };
-        let notes = AdmissionNotes {
-            broken: broken.or(admitted.contender),
-            lost_hosts: self.lost_hosts(key, original),
-            ignored: self.validation.hpa.ignored(original),
-            target: original.spec.target.clone(),
-            services,
-        };
-        Ok((workload, notes))
+        let (broken, lost_hosts) = (broken.or(admitted.contender), self.lost_hosts(key, original));
+        let (ignored, target) = (self.validation.hpa.ignored(original), original.spec.target.clone());
+        Ok((workload, AdmissionNotes { broken, lost_hosts, ignored, target, services }))
     }
 
     /// Checks the target of a version.
@@ -253,21 +203,21 @@ impl Admission {
             );
             return Err(refused(TARGET_TAKEN, Obstacle::Contested, message));
         }
+        let broken = |rule: &str| Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
         if target.selector == Selector::Missing {
-            let rule = "the target must have a label selector, because the autoscaler counts its pods by it";
-            return Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
+            return broken("the target must have a label selector, because the autoscaler counts its pods by it");
         }
         let Some(pods) = target.selector.pods() else {
-            let rule = "spec.selector of the target must be a valid label selector";
-            return Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
+            return broken("spec.selector of the target must be a valid label selector");
         };
         // The result of a change must be observable: otherwise a sleeping workload would count as awake, and never be
         // woken. A target that was already adopted stays adopted.
         let is_new = held(newest).as_ref() != Some(&target_key);
         if target.replicas.is_none() && is_new && !resource.has_default_replicas() {
-            let rule = "spec.replicas must be set, because the autoscaler reads the scale of the target there. A kind that \
-                        stores its scale in another field cannot be scaled";
-            return Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
+            return broken(
+                "spec.replicas must be set, because the autoscaler reads the scale of the target there. A kind that \
+                 stores its scale in another field cannot be scaled",
+            );
         }
         Ok(AdmittedTarget { key: target_key, target, pods, contender })
     }
@@ -291,7 +241,7 @@ impl Admission {
         let services: Vec<_> = requested.iter().map_while(|(_, service)| service.clone()).collect();
         let name = &choice.name;
         let leads_to = traffic_port(original, &services, target);
-        let port = backend::port(target, leads_to.as_ref(), translation::protocol(original))
+        let port = backend::port(target, leads_to.as_ref(), backend::protocol(original))
             .map_err(|error| invalid(format!("Service {name:?}: {error}")))?;
         let unfit = service.as_deref().and_then(adopt::unfit);
         let unfit =
@@ -359,9 +309,7 @@ impl Admission {
         let messages: Vec<_> = lost.into_iter().map(|(_, message)| message).collect();
         Some(Finding::new(reason, messages.join("; ")))
     }
-}
 
-impl Admission {
     /// Returns the message for a workload without a Service to serve; it lists the existing Services.
     fn no_service(&self, key: &Key, original: &ZeroScaler, target: &TargetKey) -> String {
         let namespace = key.namespace();
@@ -393,7 +341,7 @@ impl Admission {
             return None;
         }
         let rank = |key: Key| {
-            let object = self.cluster.scalers.get(&key)?;
+            let object = self.cluster.scalers.objects.get(&key)?;
             let created = object.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
             Some((held(&object).as_ref() != Some(target), created, key))
         };
@@ -405,7 +353,7 @@ impl Admission {
 /// Returns the Services whose slices must lead to activators before the last pod goes.
 fn carried_services(key: &Key, original: &ZeroScaler, target: &Target, served: &AdmittedServices) -> CarriedServices {
     let AdmittedServices { services, port, .. } = served;
-    let ports = services::served_ports(original, services, port, target, translation::protocol(original)).ports;
+    let ports = services::served_ports(original, services, port, target, backend::protocol(original)).ports;
     let carried = |ports: Vec<ServedPort>| ports.into_iter().filter(|port| port.is_carried).map(|port| port.id.name);
     let each = services.iter().zip(ports).map(|(service, ports)| {
         (Key::new(key.namespace(), service.name_any()), carried(ports).collect::<BTreeSet<_>>())

@@ -24,10 +24,7 @@ pub(crate) fn until_next_check(found: &InForce, now: Timestamp) -> Option<Durati
     found.recheck_at.map(|at| (at.saturating_since(now) + Duration::from_millis(1)).min(CHECK_INTERVAL_MAX))
 }
 
-/// Checks that each schedule is valid.
-///
-/// # Errors
-/// Returns field, value and rule of every invalid schedule.
+/// Checks each schedule. Fails with field, value and rule of every invalid one.
 pub(crate) fn check(spec: &ZeroScalerSpec) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::new();
     for (index, written) in spec.schedules.iter().enumerate() {
@@ -76,8 +73,6 @@ mod tests {
         }
     }
 
-    /// Goal: the bounds in force and the time of the next check follow from the clock, and nothing is checked without a
-    /// schedule.
     #[test]
     fn bounds_and_the_next_check_follow_the_clock() {
         let config = AutoscalerConfig::default();

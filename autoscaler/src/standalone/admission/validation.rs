@@ -5,18 +5,52 @@
 //! packed in memory, because it is rarely needed. It is also in the status, which users cannot write, so a later
 //! process can read it there.
 
-use crate::standalone::admission::hpa::Hpa;
 use crate::standalone::admission::schedules;
-use crate::standalone::scalers::{Scalers, translation};
-use autoscaler_core::engine::Plan;
+use crate::standalone::scalers::Scalers;
+use autoscaler_core::engine::{Plan, plan};
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common::field::FieldErrors;
 use common_api::ZeroScaler;
 use common_controller::{Store, version_of};
 use kube::ResourceExt;
+use std::str::FromStr;
 use std::sync::Arc;
 use tokio::sync::watch;
+
+/// Component that evaluates the metrics of ZeroScalers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hpa {
+    /// This process, without HorizontalPodAutoscaler objects.
+    #[default]
+    Engine,
+    /// None: metrics have no effect.
+    Off,
+}
+
+impl Hpa {
+    /// Explains why the metrics of an object have no effect. Returns `None` if they have an effect or the object has
+    /// none.
+    pub(crate) fn ignored(self, object: &ZeroScaler) -> Option<String> {
+        let asks = !object.spec.metrics.is_empty() || object.spec.behavior.is_some();
+        let rule = "spec.metrics and spec.behavior have no effect: the autoscaler runs with ZEROSCALE_HPA=off and evaluates no \
+                    metrics. Set that variable to engine, or remove both fields";
+        (asks && self == Self::Off).then(|| rule.to_owned())
+    }
+}
+
+impl FromStr for Hpa {
+    /// Text of the violated rule.
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "" | "engine" => Ok(Self::Engine),
+            "off" => Ok(Self::Off),
+            _ => Err("must be engine or off"),
+        }
+    }
+}
 
 /// Valid version of a ZeroScaler.
 #[derive(Clone, Debug)]
@@ -42,10 +76,7 @@ impl Validation {
     }
 
     /// Returns the version in force: a former version that is kept, or else the newest if it is valid, or else the last
-    /// valid one.
-    ///
-    /// # Errors
-    /// Returns the violations of the newest version if no valid version is known.
+    /// valid one. Fails with the violations of the newest version if no valid version is known.
     pub(crate) fn accepted(&self, key: &Key, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
         let former = self.scalers.former_version(key).filter(|former| former.metadata.uid == original.metadata.uid);
         if let Some((original, plan)) = former.and_then(|former| self.plan(&former).ok().map(|plan| (former, plan))) {
@@ -54,10 +85,7 @@ impl Validation {
         self.newest(original).or_else(|errors| self.former(key, original).ok_or(errors))
     }
 
-    /// Validates the newest version.
-    ///
-    /// # Errors
-    /// Returns the violated rules.
+    /// Validates the newest version. Fails with the violated rules.
     pub(crate) fn newest(&self, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
         let mut errors = check(original, &self.config.borrow()).err().unwrap_or_default();
         match self.plan(original) {
@@ -92,7 +120,7 @@ impl Validation {
 
     /// Records that the newest version is served.
     pub(crate) fn record_served(&self, key: &Key, original: &Arc<ZeroScaler>) {
-        self.scalers.drop_former_version(key);
+        self.scalers.former.remove(key);
         if self.served.version(key) != Some(version_of(&**original)) {
             // By the time this version is needed, its status belongs to another version.
             let version_alone = ZeroScaler { status: None, ..ZeroScaler::clone(original) };
@@ -100,17 +128,18 @@ impl Validation {
         }
     }
 
+    /// Returns the plan for the metrics, or `None` if only the load scales the workload.
     fn plan(&self, original: &ZeroScaler) -> Result<Option<Arc<Plan>>, FieldErrors> {
+        let (metrics, behavior) = (original.spec.metrics.clone(), original.spec.behavior.clone());
         match self.hpa {
-            Hpa::Engine => translation::metrics(original).map(|plan| plan.map(Arc::new)),
+            Hpa::Engine => Ok(plan::plan(metrics, behavior)?.map(Arc::new)),
             Hpa::Off => Ok(None),
         }
     }
 
-    /// Forgets a ZeroScaler.
     pub(crate) fn forget(&self, key: &Key) {
         self.served.apply(key, "", None);
-        self.scalers.drop_former_version(key);
+        self.scalers.former.remove(key);
     }
 }
 
@@ -131,11 +160,8 @@ fn ignore_fallback_port(checked: Result<(), FieldErrors>) -> Result<(), FieldErr
 fn request_time(object: &ZeroScaler) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::new();
     if let Some(request) = object.spec.request.as_ref().filter(|request| request.at().is_none()) {
-        errors.invalid_value(
-            &request.at,
-            "spec.request.at",
-            "must be a time that exists, such as 2026-01-31T08:00:00Z",
-        );
+        let rule = "must be a time that exists, such as 2026-01-31T08:00:00Z";
+        errors.invalid_value(&request.at, "spec.request.at", rule);
     }
     errors.into_result()
 }

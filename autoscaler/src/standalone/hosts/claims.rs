@@ -56,7 +56,6 @@ impl Claims {
         moves
     }
 
-    /// Reports whether a ZeroScaler of this name exists.
     pub(crate) fn knows(&self, autoscaler: &Key) -> bool {
         self.inner.read().named.contains_key(autoscaler)
     }
@@ -66,12 +65,10 @@ impl Claims {
         self.inner.read().by_service.get(service).to_vec()
     }
 
-    /// Returns the ZeroScalers that claim a host.
     pub(crate) fn of_host(&self, host: &str) -> Vec<Key> {
         self.inner.read().by_host.get(host).to_vec()
     }
 
-    /// Returns all ZeroScalers that claim hosts.
     pub(crate) fn claimants(&self) -> Vec<Key> {
         let inner = self.inner.read();
         inner.named.iter().filter(|(_, named)| named.claim.asks()).map(|(key, _)| key.clone()).collect()
@@ -128,8 +125,6 @@ mod tests {
         assert!(claims.of_service(&service).is_empty());
     }
 
-    /// Goal: every ZeroScaler whose hosts depend on the state of a namespace is found, whatever the spelling of the
-    /// hosts.
     #[test]
     fn a_namespace_concerns_its_own_claimants_and_claimants_of_its_names() {
         let claims = Claims::default();

@@ -27,10 +27,8 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Runs one reconcile; `led` is the key of the ledger.
-    ///
-    /// # Errors
-    /// Returns errors of the API server. A rejected write of one map does not keep the other maps from being written.
+    /// Runs one reconcile; `led` is the key of the ledger. If the write of one map is rejected, the others are written
+    /// nevertheless.
     pub(crate) async fn reconcile(&self, led: &Key) -> Result<(), Error> {
         if !self.writes.leadership.owns(led) {
             return Ok(());
@@ -135,7 +133,6 @@ mod tests {
         ledger
     }
 
-    /// Goal: at no moment between two writes is a host in two maps.
     #[test]
     fn a_host_is_removed_from_its_former_map_first() {
         let held = ledger_of(&[("a", "x", &["1", "2"]), ("b", "y", &["3"]), ("c", "z", &["4"])]);

@@ -117,7 +117,6 @@ impl Hosts {
         });
     }
 
-    /// Queues a reconcile of the ledger.
     pub(crate) fn queue_reconcile(&self) {
         // There is only one ledger, so one constant key is enough.
         let key = Key::new(self.system_namespace.as_str(), names::LEDGER_OF_HOSTS);
@@ -166,7 +165,6 @@ impl Hosts {
         granted.filter(|(key, _)| !self.claims.knows(key)).collect()
     }
 
-    /// Returns the key of a namespace's map.
     pub(super) fn map_key(&self, namespace: &str) -> Key {
         Key::new(self.system_namespace.as_str(), ledger::map_name(namespace))
     }
@@ -252,21 +250,6 @@ mod tests {
         keys
     }
 
-    /// Goal: events within the merge interval cause one reconcile at its end.
-    #[tokio::test(start_paused = true)]
-    async fn events_within_the_interval_are_one_pass() {
-        let hosts = Hosts::new("system", "cluster.local", Arc::default(), WorkQueue::new());
-        hosts.queue_reconcile();
-        tokio::time::advance(MERGED_WITHIN / 2).await;
-        hosts.queue_reconcile();
-        assert_eq!(drain(&hosts.queue), [], "more may follow");
-        tokio::time::advance(MERGED_WITHIN / 2).await;
-        assert_eq!(drain(&hosts.queue), [Key::new("system", names::LEDGER_OF_HOSTS)]);
-        tokio::time::advance(MERGED_WITHIN).await;
-        assert_eq!(drain(&hosts.queue), [], "one pass for both");
-    }
-
-    /// Goal: a change of a namespace queues the ZeroScalers that may gain or lose a host by it, and no others.
     #[tokio::test]
     async fn a_changed_namespace_queues_its_own_claimants_and_claimants_of_its_names() {
         let (claims, autoscalers) = (Arc::<Claims>::default(), WorkQueue::<Key>::new());

@@ -30,42 +30,32 @@ pub(crate) async fn follow(store: &Store<Confinement>, client: &Client, namespac
     let (mut unseen, mut failures) = (names.clone(), FailureLog::for_operation("the read of namespaces".to_owned()));
     loop {
         for name in names {
-            if read_namespace(store, &api, name, &mut failures).await {
-                unseen.remove(name);
+            let key = ObjectKey::new("", name);
+            match api.get_opt(name).await {
+                Ok(Some(found)) => {
+                    store.apply(&key, &found.resource_version().unwrap_or_default(), Some(confinement(&found)));
+                }
+                Ok(None) => store.apply(&key, "", None),
+                Err(kube::Error::Api(status)) if status.code == 403 => {
+                    if store.get(&key).is_none() {
+                        store.apply(&key, "", Some(Confinement::To(Vec::new())));
+                    }
+                }
+                Err(error) => {
+                    if !api_server::is_reported(&error) {
+                        failures.failed(&error);
+                    }
+                    continue; // The state of the namespace is still unknown.
+                }
             }
+            failures.recovered();
+            unseen.remove(name);
         }
         if unseen.is_empty() {
             store.listed();
         }
         sleep(if unseen.is_empty() { READ_INTERVAL } else { RETRY }).await;
     }
-}
-
-/// Reads one namespace. Returns whether the API server responded with its state or a refusal.
-async fn read_namespace(
-    store: &Store<Confinement>,
-    api: &Api<Namespace>,
-    name: &str,
-    failures: &mut FailureLog,
-) -> bool {
-    let key = ObjectKey::new("", name);
-    match api.get_opt(name).await {
-        Ok(Some(found)) => store.apply(&key, &found.resource_version().unwrap_or_default(), Some(confinement(&found))),
-        Ok(None) => store.apply(&key, "", None),
-        Err(kube::Error::Api(status)) if status.code == 403 => {
-            if store.get(&key).is_none() {
-                store.apply(&key, "", Some(Confinement::To(Vec::new())));
-            }
-        }
-        Err(error) => {
-            if !api_server::is_reported(&error) {
-                failures.failed(&error);
-            }
-            return false;
-        }
-    }
-    failures.recovered();
-    true
 }
 
 fn confinement(namespace: &Namespace) -> Confinement {

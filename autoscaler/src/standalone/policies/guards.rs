@@ -31,9 +31,6 @@ impl Policies {
     /// Writes or deletes the policy of a workload that this process leads, so that exactly the rules of its guard are
     /// in force. `guard` comes with the uid of the ZeroScaler; `None`: the ZeroScaler is gone. Without rules the
     /// workload has no guarded number.
-    ///
-    /// # Errors
-    /// Returns the error of the API server.
     pub(crate) async fn enforce(
         &self,
         writes: &Writes,
@@ -75,11 +72,9 @@ impl Policies {
         policy.metadata.name = Some(format!("{PREFIX}{uid}"));
         policy.metadata.labels = Some([text(GUARDS, uid), text("app.kubernetes.io/name", "zeroscale")].into());
         policy.metadata.annotations = Some([text(WORKLOAD, workload.as_str())].into());
+        let activators = [text(super::APP, super::ACTIVATOR)].into();
         policy.spec = Some(NetworkPolicySpec {
-            pod_selector: Some(LabelSelector {
-                match_labels: Some([text(super::APP, super::ACTIVATOR)].into()),
-                match_expressions: None,
-            }),
+            pod_selector: Some(LabelSelector { match_labels: Some(activators), match_expressions: None }),
             policy_types: Some(vec!["Ingress".to_owned()]),
             ingress: Some(rules.to_vec()),
             egress: None,

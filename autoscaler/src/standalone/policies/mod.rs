@@ -142,15 +142,8 @@ impl Policies {
     /// Creates an index without policies. `system` is the namespace of the activators.
     pub(crate) fn new(system: &str, config: watch::Receiver<Arc<PortsConfig>>) -> Self {
         let store = || Store::new(|_, _, _| {});
-        let is_awaited = AtomicBool::new(false);
-        Self {
-            system: system.to_owned(),
-            config,
-            others: store(),
-            guards: store(),
-            guards_of: RwLock::default(),
-            is_awaited,
-        }
+        let (system, guards_of, is_awaited) = (system.to_owned(), RwLock::default(), AtomicBool::new(false));
+        Self { system, config, others: store(), guards: store(), guards_of, is_awaited }
     }
 
     /// Reports whether policies are followed and have not been listed yet.
@@ -161,22 +154,12 @@ impl Policies {
     /// Reports whether the activators' general policy is missing. Policies for guarded numbers would then be the only
     /// ones that select activators, and would close all of their other ports.
     pub(crate) fn lacks_general(&self) -> bool {
-        !self.is_awaited.load(Ordering::Acquire) && !has_general(&self.within(&self.system))
-    }
-
-    /// Returns the ingress policies of a namespace by name, without those written here.
-    fn within(&self, namespace: &str) -> Vec<Arc<NetworkPolicy>> {
-        self.others.within(namespace)
+        !self.is_awaited.load(Ordering::Acquire) && !has_general(&self.others.within(&self.system))
     }
 
     /// Returns the policies of a namespace that the activators must follow.
-    fn followed(&self, namespace: &str) -> Vec<Arc<NetworkPolicy>> {
-        if self.config.borrow().follows_policies { self.within(namespace) } else { Vec::new() }
-    }
-
-    /// Reports whether a namespace has policies that the activators must follow.
-    pub(crate) fn has_followed(&self, namespace: &str) -> bool {
-        !self.followed(namespace).is_empty()
+    pub(crate) fn followed(&self, namespace: &str) -> Vec<Arc<NetworkPolicy>> {
+        if self.config.borrow().follows_policies { self.others.within(namespace) } else { Vec::new() }
     }
 
     /// Returns the reason why guarded numbers are open to more clients than the peers of the workloads' policies, or
@@ -211,7 +194,7 @@ impl Policies {
             return None;
         }
         let barred = |why: String| Some(Guard { verdict: Verdict::Barred(why), rules: Vec::new() });
-        let (policies, of_system) = (self.followed(namespace), self.within(&self.system));
+        let (policies, of_system) = (self.followed(namespace), self.others.within(&self.system));
         let has_general = has_general(&of_system);
         let selecting = match selecting(&policies, target, pods, self.has_guard(uid)) {
             Ok(selecting) => selecting?,
@@ -254,7 +237,7 @@ impl Policies {
     /// Returns a description of the missing rule if activators certainly cannot reach pods with these labels in
     /// `namespace`. Returns `None` if they may reach them. `pods` is `None` if the labels are unknown.
     pub(crate) fn missing_rule(&self, namespace: &str, pods: Option<&Labels>) -> Option<String> {
-        let (policies, none) = (self.within(namespace), Labels::new());
+        let (policies, none) = (self.others.within(namespace), Labels::new());
         let pods = pods.unwrap_or(&none);
         if policies.len() > FOLLOWED_MAX {
             return None;
@@ -316,11 +299,12 @@ impl Policies {
 }
 
 /// Returns the ingress part of a policy, without a `spec` if it is longer than [`KEPT_BYTES_MAX`]. Returns `None` if
-/// the policy does not restrict ingress.
+/// the policy does not restrict ingress. A policy without a list of types does.
 fn ingress_part(policy: NetworkPolicy) -> Option<NetworkPolicy> {
     let ObjectMeta { namespace, name, .. } = policy.metadata;
     let spec = Spec { egress: None, ..policy.spec.unwrap_or_default() };
-    if !is_about_ingress(&spec) {
+    let types = spec.policy_types.as_deref().unwrap_or_default();
+    if !types.is_empty() && types.iter().all(|kind| kind != "Ingress") {
         return None;
     }
     let is_short = serde_json::to_vec(&spec).is_ok_and(|text| text.len() <= KEPT_BYTES_MAX);
@@ -337,11 +321,8 @@ fn has_general(policies: &[Arc<NetworkPolicy>]) -> bool {
     policies.iter().filter_map(|policy| policy.spec.as_ref()).any(|spec| selects_activators(spec) == Some(true))
 }
 
-/// Returns the policies that decide about a workload, or `None` if that is not known now. `has_guard`: the workload has
-/// a policy for its numbers.
-///
-/// # Errors
-/// Returns the reason why they cannot be followed.
+/// Returns the policies that decide about a workload, or `None` if that is not known now. Fails with the reason why they
+/// cannot be followed. `has_guard`: the workload has a policy for its numbers.
 fn selecting<'a>(
     policies: &'a [Arc<NetworkPolicy>],
     target: &Target,
@@ -410,11 +391,6 @@ fn selecting_labels<'a>(
         }
     }
     Ok(selecting)
-}
-
-/// Reports whether a policy restricts ingress. A policy without a list of types does.
-fn is_about_ingress(spec: &Spec) -> bool {
-    spec.policy_types.as_deref().is_none_or(|types| types.is_empty() || types.iter().any(|kind| kind == "Ingress"))
 }
 
 /// Reports whether a policy of the system namespace selects activators. Returns `None` if that depends on unknown

@@ -30,6 +30,13 @@ fn policies(guarded: &str) -> Policies {
     Policies::new("zeroscale-system", watch::channel(Arc::new(config)).1)
 }
 
+/// Returns policies that are followed, because the general one exists.
+fn followed_policies() -> Policies {
+    let policies = policies("");
+    policies.apply("zeroscale-system", "activator", general());
+    policies
+}
+
 fn spec(value: Value) -> Option<Spec> {
     Some(serde_json::from_value(value).expect("a policy"))
 }
@@ -89,8 +96,7 @@ fn running_pods_are_guarded_as_their_template_is() {
         (&[("x", "1")], Some(&[&odd, &own]), Some(Ok(&[]))),
     ];
     for (selectors, pods, expected) in rows {
-        let policies = policies("");
-        policies.apply("zeroscale-system", "activator", general());
+        let policies = followed_policies();
         selectors.iter().for_each(|(label, value)| policies.apply("shop", label, by(label, value)));
         let verdict = guard_pods(&policies, true, pods).map(|guard| guard.verdict);
         let found = verdict.map(|verdict| match verdict {
@@ -141,8 +147,7 @@ fn a_workload_is_guarded_by_the_policies_that_select_its_pods() {
         (by(json!({"app": "web"}), expression("app", "NotIn", json!(["web"]))), no, no),
     ];
     for (policy, with, without) in rows {
-        let policies = policies("");
-        policies.apply("zeroscale-system", "activator", general());
+        let policies = followed_policies();
         policies.apply("shop", "p", spec(policy.clone()));
         policies.apply("other", "q", spec(json!({"podSelector": {}})));
         for (has_template, expected) in [(true, with), (false, without)] {
@@ -213,8 +218,7 @@ fn another_policy_that_opens_guarded_numbers_bars_workloads() {
         (json!({"podSelector": {}, "policyTypes": ["Egress"], "ingress": [{}]}), false),
     ];
     for (policy, is_barred) in rows {
-        let policies = policies("");
-        policies.apply("zeroscale-system", "activator", general());
+        let policies = followed_policies();
         policies.apply("zeroscale-system", "more", spec(policy.clone()));
         assert_eq!(guard(&policies, true).verdict, Verdict::Open, "{policy}: no policy selects the workload");
         policies.apply("shop", "deny", spec(json!({"podSelector": {}})));
@@ -227,8 +231,7 @@ fn another_policy_that_opens_guarded_numbers_bars_workloads() {
             _ => assert!(!is_barred, "{policy}"),
         }
     }
-    let policies = policies("");
-    policies.apply("zeroscale-system", "activator", general());
+    let policies = followed_policies();
     let peer = json!({"podSelector": {"matchLabels": {"app": "a".repeat(KEPT_BYTES_MAX)}}});
     policies.apply("zeroscale-system", "long", spec(json!({"podSelector": {}, "ingress": [{"from": [peer]}]})));
     policies.apply("shop", "deny", spec(json!({"podSelector": {}})));
@@ -272,7 +275,6 @@ fn only_guarded_numbers_are_opened() {
     assert_eq!(numbers_of(&policies), [vec![18_000, 30_000], vec![18_000, 30_001]]);
 }
 
-/// Goal: a policy that certainly blocks activators is reported, and no other policy is.
 #[test]
 fn only_a_policy_that_certainly_blocks_activators_is_reported() {
     let closed = json!({"podSelector": {}, "policyTypes": ["Ingress"]});
@@ -310,16 +312,6 @@ fn only_a_policy_that_certainly_blocks_activators_is_reported() {
     assert_eq!(missing(&[json!({"podSelector": {"matchLabels": {"app": "web"}}})], None), None);
 }
 
-#[test]
-fn a_deleted_policy_is_forgotten() {
-    let policies = policies("");
-    policies.apply("shop", "p", Some(Spec::default()));
-    assert!(policies.missing_rule("shop", None).is_some());
-    policies.apply("shop", "p", None);
-    assert_eq!(policies.missing_rule("shop", None), None);
-    assert!(policies.others.keys().is_empty());
-}
-
 /// Goal: only the ingress part of a policy is kept, up to a maximum length, and policies are followed up to a maximum
 /// number in a namespace. A policy that is not kept may admit activators, and bars workloads. Once there are fewer
 /// policies, they are followed again.
@@ -328,8 +320,7 @@ fn kept_policies_are_bounded_in_size_and_number() {
     let peers = |count: usize| -> Vec<Value> {
         (0..count).map(|n| json!({"podSelector": {"matchLabels": {"app": format!("a{n:04}")}}})).collect()
     };
-    let policies = policies("");
-    policies.apply("zeroscale-system", "activator", general());
+    let policies = followed_policies();
     let egress = json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "egress": [{"to": peers(9000)}]});
     policies.apply("shop", "p", spec(egress));
     assert_eq!(guard(&policies, true).verdict, Verdict::Guarded(vec!["p".to_owned()]));
@@ -357,8 +348,7 @@ fn kept_policies_are_bounded_in_size_and_number() {
 /// Goal: a policy written here stays ours, and bars no workload, if another writer removes its label or annotation.
 #[test]
 fn an_edited_guard_policy_stays_ours() {
-    let policies = policies("");
-    policies.apply("zeroscale-system", "activator", general());
+    let policies = followed_policies();
     policies.apply("shop", "deny", spec(json!({"podSelector": {}})));
     let opens = Rule { from: None, ports: None };
     let mut ours = policies.guard_policy(&Key::new("shop", "web"), "u", &[opens]);
@@ -383,8 +373,7 @@ fn an_edited_guard_policy_stays_ours() {
 /// a running pod has other labels, or the namespace has no ingress policy left.
 #[test]
 fn a_workload_guarded_by_its_pods_labels_stays_so_while_it_sleeps() {
-    let policies = policies("");
-    policies.apply("zeroscale-system", "activator", general());
+    let policies = followed_policies();
     policies.apply("shop", "x", spec(json!({"podSelector": {"matchLabels": {"x": "1"}}})));
     let verdict = |pods: &[&[(&str, &str)]]| guard_pods(&policies, true, Some(pods)).map(|guard| guard.verdict);
     assert_eq!(verdict(&[&[("x", "1")]]), Some(Verdict::Guarded(vec!["x".to_owned()])));
@@ -395,4 +384,5 @@ fn a_workload_guarded_by_its_pods_labels_stays_so_while_it_sleeps() {
     assert_eq!(verdict(&[&[("y", "1")]]), Some(Verdict::Open));
     policies.apply("shop", "x", None);
     assert_eq!(verdict(&[]), Some(Verdict::Open));
+    assert!(policies.others.within("shop").is_empty(), "a deleted policy is forgotten");
 }

@@ -46,10 +46,7 @@ pub(crate) struct PodPort {
 }
 
 /// Translates the named policies that select the pods of `target` in `namespace`. Without policies every client is
-/// admitted.
-///
-/// # Errors
-/// Returns the name of the policy that cannot be translated, and the reason.
+/// admitted. Fails with the name of a policy that cannot be translated, and the reason.
 pub(super) fn translate(
     policies: &[(&str, &Spec)],
     namespace: &str,
@@ -158,11 +155,8 @@ fn is_about(ports: &[Port], port: &PodPort, target: &Target) -> Result<bool, Str
 
 /// Returns the peer of activators and autoscalers.
 fn planes() -> Peer {
-    let is_plane = LabelSelectorRequirement {
-        key: super::APP.to_owned(),
-        operator: "In".to_owned(),
-        values: Some(vec![super::ACTIVATOR.to_owned(), "autoscaler".to_owned()]),
-    };
+    let values = Some(vec![super::ACTIVATOR.to_owned(), "autoscaler".to_owned()]);
+    let is_plane = LabelSelectorRequirement { key: super::APP.to_owned(), operator: "In".to_owned(), values };
     let pods = LabelSelector { match_expressions: Some(vec![is_plane]), match_labels: None };
     Peer { pod_selector: Some(pods), ..Peer::default() }
 }

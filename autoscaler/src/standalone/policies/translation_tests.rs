@@ -1,7 +1,7 @@
 //! Tests of each field of a NetworkPolicy and its translation.
 
 use super::*;
-use kube::core::DynamicObject;
+use crate::standalone::services::service_ports::target_with as target;
 use serde_json::{Value, json};
 
 /// Peers of the first rule: activators and autoscalers.
@@ -9,14 +9,6 @@ fn planes() -> Value {
     json!([{"podSelector": {"matchExpressions": [
         {"key": "app", "operator": "In", "values": ["activator", "autoscaler"]},
     ]}}])
-}
-
-fn target(containers: Value) -> Target {
-    let object = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-        "spec": {"template": {"spec": {"containers": containers}}},
-    });
-    Target::from_object(&serde_json::from_value::<DynamicObject>(object).expect("an object"))
 }
 
 /// Returns a workload whose Service leads to `web` (8080), 5432 and `metrics` (9100).
@@ -151,7 +143,6 @@ fn policies_add_up() {
     assert_eq!(translated(&[deny], &web(), &unnumbered), Ok(json!([])));
 }
 
-/// Goal: a policy that cannot be translated is named, even if the workload has no numbers yet.
 #[test]
 fn a_policy_that_cannot_be_translated_is_named() {
     let without_template = Target::default();
@@ -174,11 +165,8 @@ fn a_policy_that_cannot_be_translated_is_named() {
         let why = translated(&[json!({"podSelector": {}, "ingress": ingress})], &target, port).expect_err(expected);
         assert!(why.starts_with("NetworkPolicy \"p0\" cannot be followed: ") && why.contains(expected), "{why}");
     }
-    let same = translated(
-        &[json!({"podSelector": {}, "ingress": about(json!([{"port": "web"}]))})],
-        &without_template,
-        &named,
-    );
+    let by_name = json!({"podSelector": {}, "ingress": about(json!([{"port": "web"}]))});
+    let same = translated(&[by_name], &without_template, &named);
     assert_eq!(same, Ok(json!([])), "both have the same name");
     let long = translated(&[json!({"podSelector": {}, "ingress": [{"from": many}]})], &web(), &ports());
     assert!(long.expect_err("too long").contains("exceed 512 KiB"));

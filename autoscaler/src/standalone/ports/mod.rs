@@ -125,7 +125,6 @@ impl PortAllocator {
         });
     }
 
-    /// Queues a plan.
     pub(crate) fn queue_plan(&self) {
         // There is only one ledger, so one constant key is enough.
         let from = *self.plan_from.lock();
@@ -244,7 +243,7 @@ impl PortAllocator {
     /// Records that an activator listens on these numbers, each for the object with that uid.
     #[cfg(test)]
     pub(crate) fn report_listening(&self, address: IpAddr, numbers: &[(u16, &str)]) {
-        use common::ports::answer::Listening;
+        use common::ports::Listening;
         let ours = |uid: &str| Listening { instance: "i".into(), uid: uid.into(), is_held: true };
         let responses = numbers.iter().map(|(number, uid)| (*number, NumberResponse::Ours(ours(uid)))).collect();
         self.record_responses(address, responses, Instant::now());

@@ -44,10 +44,7 @@ struct Planned {
 }
 
 impl Controller {
-    /// Runs one reconcile.
-    ///
-    /// # Errors
-    /// Returns errors of the API server; other maps are written nevertheless.
+    /// Runs one reconcile. If the write of one map fails, the others are written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let Cluster { port_allocator, scalers, slices, .. } = &*self.cluster;
         let queue = &port_allocator.queue;
@@ -61,7 +58,8 @@ impl Controller {
         if let Some(again) = planned.again {
             queue.add_after(key.clone(), again);
         }
-        let (protected, mut outcome) = self.unlisted.protected(&planned.missing(), true).await;
+        let missing = planned.orphans.values().map(|(key, uid)| (key.clone(), uid.to_string())).collect();
+        let (protected, mut outcome) = self.unlisted.protected(&missing, true).await;
         if !protected.is_empty() {
             planned.drop_changes_in(&protected);
             queue.add_after(key.clone(), QUERY_INTERVAL);
@@ -155,11 +153,6 @@ impl Controller {
 }
 
 impl Planned {
-    /// Returns the unknown workloads, with their uids, from which something is taken away.
-    fn missing(&self) -> BTreeMap<Key, String> {
-        self.orphans.values().map(|(key, uid)| (key.clone(), uid.to_string())).collect()
-    }
-
     /// Drops the changes that take numbers from workloads of these namespaces.
     fn drop_changes_in(&mut self, namespaces: &BTreeSet<String>) {
         let Self { changes, orphans, .. } = self;

@@ -21,7 +21,7 @@ use crate::engine::probe;
 use autoscaler_core::ports::NumberResponse;
 use bytes::Bytes;
 use common::bound_ports::{BoundPort, BoundPorts, NAMED_MAX, QUESTION, Question};
-use common::ports::answer::Listening;
+use common::ports::Listening;
 use common_runtime::exchange::exchange;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::Request;
@@ -135,7 +135,6 @@ fn read(response: BoundPorts, numbers: &BTreeSet<u16>) -> Vec<(u16, NumberRespon
     numbers.iter().map(read).collect()
 }
 
-/// Sends one query.
 async fn send(at: SocketAddr, numbers: &BTreeSet<u16>) -> anyhow::Result<BoundPorts> {
     let stream = TcpStream::connect(at).await?;
     let request = Request::get("/")

@@ -94,12 +94,8 @@ impl LedgerMaps {
         };
         let page = ledger::read(block, map.data.as_ref());
         for (number, line) in &page.unreadable {
-            tracing::error!(
-                config_map = map.name_any(),
-                number,
-                line,
-                "a line of the ConfigMap of port numbers is unreadable"
-            );
+            let config_map = map.name_any();
+            tracing::error!(config_map, number, line, "a line of the ConfigMap of port numbers is unreadable");
         }
         self.lines.extend(page.entries);
         self.unreadable.extend(page.unreadable.into_keys());
@@ -153,7 +149,6 @@ impl PortState {
         all.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
-    /// Returns the shared port of each activator.
     pub(super) fn shared_ports(&self) -> BTreeMap<IpAddr, u16> {
         self.activators.values().flatten().map(|(activator, port)| (activator.address, *port)).collect()
     }

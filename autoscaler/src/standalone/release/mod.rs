@@ -19,25 +19,22 @@ pub(crate) mod handover;
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use crate::cluster::target_key::{TargetError, TargetKey};
-use crate::engine::parts::Parts;
 use crate::engine::scaler::{Change, Scaled};
 use crate::engine::workload::Path;
-use crate::standalone::cluster::Cluster;
-use crate::standalone::finalizer::{Finalizers, adopted_replicas, adopted_target, has_finalizer};
+use crate::standalone::finalizer::{self, adopted_replicas, adopted_target, has_finalizer};
 use crate::standalone::release::handover::RECONNECT_TIME;
 use crate::standalone::scalers::COMPONENT;
 use crate::standalone::traffic::adopt::{is_borrowed_by, is_controlled_by};
-use crate::standalone::traffic::paths::{PathProgress, PathRequest};
+use crate::standalone::traffic::paths::PathRequest;
+use crate::standalone::workloads::Workloads;
 use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
 use common::names;
 use common_api::ZeroScaler;
 use common_api::zeroscaler;
 use common_controller::Severity;
-use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -49,33 +46,15 @@ const RETURN_WAIT_MAX: Duration = Duration::from_secs(90);
 /// Interval between two checks of a Service that is not given back yet; its watch usually reports earlier.
 const BORROWED_RECHECK: Duration = Duration::from_secs(10);
 
-/// Returns targets and Services to their owners.
-pub(crate) struct TargetRelease {
-    parts: Parts,
-    cluster: Arc<Cluster>,
-    finalizers: Finalizers,
-    /// Start of each return.
-    began: DashMap<Key, Instant>,
-    /// Time when the Services of each ZeroScaler were first found handed over.
-    handed_over: DashMap<Key, Instant>,
-}
-
-impl TargetRelease {
-    pub(super) fn new(parts: &Parts, cluster: Arc<Cluster>, finalizers: Finalizers) -> Self {
-        Self { parts: parts.clone(), cluster, finalizers, began: DashMap::new(), handed_over: DashMap::new() }
-    }
-
+impl Workloads {
     /// Runs one reconcile of a return; each change that it waits for triggers another reconcile. Scale decisions have
     /// stopped.
-    ///
-    /// # Errors
-    /// Returns errors of the API server.
-    pub(super) async fn reconcile(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
+    pub(super) async fn release_target(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
         // An older version may be in force.
         let in_force = self.cluster.scalers.former_version(key).unwrap_or_else(|| object.clone());
         let target = adopted_target(object.annotations()).unwrap_or_else(|| in_force.spec.target.clone());
         let restored = self.restore(key, object, &in_force, &target).await?;
-        let since = *self.began.entry(key.clone()).or_insert_with(Instant::now);
+        let since = *self.release_began.entry(key.clone()).or_insert_with(Instant::now);
         if self.cluster.path(object).is_none() && has_finalizer(object) {
             // A former process owned the path.
             let path = Path { mode: PathMode::Proxy, activators: 0 };
@@ -95,7 +74,9 @@ impl TargetRelease {
             if !path.leads_to_pods() && !self.is_over(key, since, RETURN_WAIT_MAX) {
                 return Ok(());
             }
-            let services = self.services_of(key, &path);
+            let mut services = self.cluster.public_services(key);
+            let served = Some(path.service.as_str()).filter(|service| !service.is_empty());
+            services.extend(served.map(|service| Key::new(key.namespace(), service)));
             let left = services.iter().filter_map(|service| self.cluster.remaining_slice_time(service, key)).max();
             if let Some(left) = left {
                 self.parts.writes.decisions.add_after(key.clone(), left);
@@ -110,23 +91,20 @@ impl TargetRelease {
                 }
             }
         }
-        self.finish(key, object).await
+        self.end_release(key, object).await
     }
 
     /// Runs steps 4 and 5, after which nothing of ours remains. These steps suffice if the Service turned out to belong
     /// to another owner.
-    ///
-    /// # Errors
-    /// Returns errors of the API server.
-    pub(super) async fn finish(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
+    pub(super) async fn end_release(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
         self.cluster.forget_path(key);
         if object.metadata.deletion_timestamp.is_none() {
             self.delete_made_objects(key, object).await?; // Kubernetes does not delete them, because their owner stays.
         }
-        self.finalizers.remove(object).await?;
+        finalizer::remove((&self.parts, &self.cluster), object).await?;
         self.parts.ports.pods.untrack(key);
         self.handed_over.remove(key);
-        if self.began.remove(key).is_some() {
+        if self.release_began.remove(key).is_some() {
             tracing::info!(revision = %key, "restored the target");
         }
         Ok(())
@@ -154,15 +132,9 @@ impl TargetRelease {
     }
 
     /// Cancels a return that may have begun: a later return gets the full time again.
-    pub(super) fn cancel(&self, key: &Key) {
-        self.began.remove(key);
+    pub(super) fn cancel_release(&self, key: &Key) {
+        self.release_began.remove(key);
         self.handed_over.remove(key);
-    }
-
-    /// Forgets a ZeroScaler.
-    pub(super) fn forget(&self, key: &Key) {
-        self.cancel(key);
-        self.cluster.handovers.forget(key);
     }
 
     /// Reports whether a wait is over. If not, the key is queued for the end of the wait.
@@ -206,15 +178,6 @@ impl TargetRelease {
             }
         }
         Ok(true)
-    }
-
-    /// Returns the Services that clients call.
-    fn services_of(&self, key: &Key, path: &PathProgress) -> BTreeSet<Key> {
-        let mut services = self.cluster.public_services(key);
-        if !path.service.is_empty() {
-            services.insert(Key::new(key.namespace(), path.service.as_str()));
-        }
-        services
     }
 }
 

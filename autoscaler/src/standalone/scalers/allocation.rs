@@ -41,8 +41,8 @@ impl Allocation {
 
 fn reason(problem: &Problem) -> &'static str {
     match problem {
-        Problem::Exhausted { .. } | Problem::Quota { .. } | Problem::NoneGuarded => "RangeExhausted",
-        Problem::Barred { .. } => POLICY_NOT_FOLLOWED,
+        Problem::Exhausted(_) | Problem::Quota(_) | Problem::NoneGuarded => "RangeExhausted",
+        Problem::Barred(_) => POLICY_NOT_FOLLOWED,
         Problem::InUse { .. } => "NumberInUse",
         Problem::NotOurs { .. } => "NumberNotOwned",
         Problem::Duplicate { .. } => "SeveralNumbers",
@@ -64,7 +64,7 @@ mod tests {
             Allocation::from_given(&AllocatedPorts { uid: "u".into(), ports: ports.into_iter().map(outcome).collect() })
         };
         let range = PortRange { first: 20_000, last: 20_001 };
-        let exhausted = || Some(Problem::Exhausted { range });
+        let exhausted = || Some(Problem::Exhausted(range));
         assert_eq!(given(vec![]), Allocation::Whole, "no port wants one");
         assert_eq!(given(vec![(80, Some(20_000), None)]), Allocation::Whole);
         assert_eq!(given(vec![(80, Some(20_000), None), (81, None, None)]), Allocation::Pending);

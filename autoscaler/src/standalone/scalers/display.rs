@@ -2,7 +2,7 @@
 //! transition may be seconds old.
 
 use super::publication::Publisher;
-use crate::reconcile::display::{ObjectView, Objects};
+use crate::reconcile::{ObjectView, Objects};
 use common::RevisionKey as Key;
 use common_api::condition::to_rfc3339;
 use common_api::zeroscaler::SleepState;
@@ -18,7 +18,7 @@ impl Objects for Publisher {
     }
 
     fn view(&self, key: &Key) -> Option<ObjectView> {
-        let object = self.scalers.get(key)?;
+        let object = self.scalers.objects.get(key)?;
         // In a large cluster nearly all workloads sleep, and their written status is current.
         let sleeps = object.status.as_ref().is_some_and(|status| status.state == SleepState::Asleep);
         let is_written = sleeps && self.is_settled(key);

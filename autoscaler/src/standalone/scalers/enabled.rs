@@ -81,17 +81,13 @@ impl Enabled {
         found.find(|found| found.value == "true").map(|found| found.workload.clone())
     }
 
-    /// Reconciles one name.
-    ///
-    /// # Errors
-    /// Returns errors of the API server.
     pub(crate) async fn reconcile(&self, key: &Key, scalers: &Scalers, writes: &Writes) -> Result<(), Error> {
         if !writes.leadership.owns(key) {
             return Ok(());
         }
         report_unknown_value::<Deployment>(&self.deployments, key, &writes.recorder);
         report_unknown_value::<StatefulSet>(&self.stateful_sets, key, &writes.recorder);
-        match (self.requester(key), scalers.get(key)) {
+        match (self.requester(key), scalers.objects.get(key)) {
             (Some(workload), None) => {
                 let made = scaler_for(key, workload);
                 writes.create(key, &scalers.objects, &made, "failed to create the ZeroScaler for a label").await?;
@@ -177,11 +173,8 @@ async fn has_label<K: Kind>(client: &Client, key: &Key, owner: &OwnerReference) 
 
 /// Returns the ZeroScaler for a workload's label.
 fn scaler_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
-    let target = zeroscaler::Target {
-        api_version: workload.api_version.clone(),
-        kind: workload.kind.clone(),
-        name: workload.name.clone(),
-    };
+    let OwnerReference { api_version, kind, name, .. } = workload.clone();
+    let target = zeroscaler::Target { api_version, kind, name };
     let mut made = ZeroScaler::new(key.name(), ZeroScalerSpec { target, ..ZeroScalerSpec::default() });
     made.metadata.namespace = Some(key.namespace().to_owned());
     made.metadata.labels = Some([(ENABLED.to_owned(), "true".to_owned())].into());
@@ -213,14 +206,9 @@ mod tests {
 
     /// Returns the reference to the Deployment that owns [`made`].
     fn owner() -> OwnerReference {
-        OwnerReference {
-            api_version: "apps/v1".into(),
-            kind: "Deployment".into(),
-            name: "made".into(),
-            uid: "d".into(),
-            controller: Some(true),
-            ..OwnerReference::default()
-        }
+        let (api_version, kind, name) = ("apps/v1".into(), "Deployment".into(), "made".into());
+        let controller = Some(true);
+        OwnerReference { api_version, kind, name, uid: "d".into(), controller, ..OwnerReference::default() }
     }
 
     /// Returns the ZeroScaler that was created for a label.
@@ -239,7 +227,7 @@ mod tests {
         scalers.enabled.deployments.apply(&Key::new("ns", "asks"), "1", Some(labelled(owner(), "true")));
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
         assert_eq!(drained(&queue), [""; 0]);
-        scalers.queue_labels();
+        scalers.enabled.queue_all(scalers.objects.keys());
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
     }
 
@@ -268,14 +256,9 @@ mod tests {
             Some((200, json!({"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": {}, "items": items})))
         });
         let limiter = WriteLimiter::new(Rate::WITH_CONTROLLER);
-        let writes = Writes {
-            client: client.clone(),
-            leadership: Arc::new(Alone),
-            limiter: limiter.clone(),
-            decisions: WorkQueue::new(),
-            recorder: Recorder::limited(client, limiter, CancellationToken::new()),
-            clock: Clock::system(),
-        };
+        let recorder = Recorder::limited(client.clone(), limiter.clone(), CancellationToken::new());
+        let (leadership, decisions, clock) = (Arc::new(Alone), WorkQueue::new(), Clock::system());
+        let writes = Writes { client, leadership, limiter, decisions, recorder, clock };
         let scalers = Scalers::new(Arc::new(Alone), PortAllocator::new("system", WorkQueue::new(), Clock::system()));
         scalers.apply(made(), &|_, _, _| {});
         scalers.enabled.deployments.listed();

@@ -35,17 +35,12 @@ impl FaultEvidence {
     /// Returns the fault that follows from this evidence and from the fault `before`.
     pub(crate) fn fault(&self, before: Option<&Fault>, now: Timestamp) -> Option<Fault> {
         let former = before.filter(|before| self.of.as_ref().is_none_or(|of| *of == before.of));
-        let Some(Failing { cause: Cause { reason, message, remedy }, .. }) = &self.failing else {
+        let Some(Failing { cause: Cause { reason, message, remedy }, .. }) = self.failing.clone() else {
             return former.filter(|_| self.awake_for.is_none() || self.clears_in(before).is_some()).cloned();
         };
-        let since = former.filter(|former| former.reason == *reason).map(|former| former.since.clone());
-        Some(Fault {
-            reason: reason.clone(),
-            message: message.clone(),
-            remedy: remedy.clone(),
-            since: since.unwrap_or_else(|| conditions::time(now)),
-            of: self.of.clone().unwrap_or_default(),
-        })
+        let since = former.filter(|former| former.reason == reason).map(|former| former.since.clone());
+        let (since, of) = (since.unwrap_or_else(|| conditions::time(now)), self.of.clone().unwrap_or_default());
+        Some(Fault { reason, message, remedy, since, of })
     }
 
     /// Returns the time after which the fault or its effect may change by itself.

@@ -207,7 +207,6 @@ mod tests {
         status
     }
 
-    /// Goal: a new owner continues from the reported status as the former owner would have.
     #[test]
     fn a_status_is_read_back() {
         use ConditionStatus::{False, True, Unknown};
@@ -233,7 +232,6 @@ mod tests {
         }
     }
 
-    /// Goal: a warning and a pause outlive the process that found them.
     #[test]
     fn warnings_are_read_back() {
         let (no, yes) = (ConditionStatus::False, ConditionStatus::True);

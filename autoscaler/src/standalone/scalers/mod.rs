@@ -23,7 +23,6 @@ pub(crate) mod findings;
 mod pod_creation;
 pub(crate) mod publication;
 pub(crate) mod status;
-pub(crate) mod translation;
 
 use crate::engine::scaler::Scaled;
 use crate::standalone::ports::PortAllocator;
@@ -45,8 +44,7 @@ pub(crate) const COMPONENT: &str = "zeroscaler-controller";
 pub(super) type Listener<'a> = dyn Fn(&Key, Option<&Arc<ZeroScaler>>, Option<&Arc<ZeroScaler>>) + Sync + 'a;
 
 /// Former version that is in force.
-#[derive(Clone)]
-struct FormerVersion {
+pub(super) struct FormerVersion {
     version: Arc<ZeroScaler>,
     /// Set if the target of the version is being given back; otherwise the newest version is refused.
     is_releasing: bool,
@@ -63,13 +61,13 @@ pub(crate) struct Scalers {
     /// Queue of statuses that may have to be written.
     pub(crate) queue: WorkQueue<Key>,
     /// Backends of the workloads, as last resolved.
-    backends: DashMap<Key, Box<Backend>>,
+    pub(super) backends: DashMap<Key, Box<Backend>>,
     /// Findings about the objects that this process leads, each with the uid of the object.
     findings: DashMap<Key, (String, Box<Findings>)>,
     /// Changes of replicas since the last written status.
     scaled: DashMap<Key, Scaled>,
     /// Former versions that are in force.
-    former: DashMap<Key, FormerVersion>,
+    pub(super) former: DashMap<Key, FormerVersion>,
     /// Services of each workload that lead clients to a ready endpoint, as far as this process knows.
     ready_services: DashMap<Key, Vec<String>>,
     /// Workloads that request a ZeroScaler by a label.
@@ -94,21 +92,6 @@ impl Scalers {
         })
     }
 
-    /// Queues all labels and all ZeroScalers that may have been created for one.
-    pub(super) fn queue_labels(&self) {
-        self.enabled.queue_all(self.objects.keys());
-    }
-
-    /// Reports whether a ZeroScaler of this name exists.
-    pub(crate) fn has(&self, key: &Key) -> bool {
-        self.objects.holds(key)
-    }
-
-    /// Returns the ZeroScaler of this name.
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
-        self.objects.get(key)
-    }
-
     /// Applies a ZeroScaler as the API server has it now.
     pub(crate) fn apply(&self, object: ZeroScaler, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
@@ -124,7 +107,9 @@ impl Scalers {
         let have = self.objects.get(&key);
         match &have {
             // The response to our write arrived before the watch event.
-            Some(have) if is_newer(have, &object) => return,
+            Some(have) if have.metadata.uid == object.metadata.uid && version_of(&**have) > version_of(&object) => {
+                return;
+            }
             Some(have) if have.metadata.uid != object.metadata.uid => self.forget_notes(&key),
             _ if !self.leadership.owns(&key) => drop(self.findings.remove(&key)),
             _ => {}
@@ -142,7 +127,7 @@ impl Scalers {
     pub(super) fn apply_response(&self, object: ZeroScaler, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
         let key = key_of(&object);
-        if self.has(&key) && self.get(&key).is_some_and(|have| have.metadata.uid == object.metadata.uid) {
+        if self.objects.get(&key).is_some_and(|have| have.metadata.uid == object.metadata.uid) {
             self.apply_in_turn(object, listener);
         }
     }
@@ -152,14 +137,13 @@ impl Scalers {
     fn note<T: PartialEq>(&self, notes: &DashMap<Key, T>, key: &Key, note: T) {
         if notes.get(key).is_none_or(|have| *have != note) {
             let _turn = self.turn.lock();
-            if self.has(key) {
+            if self.objects.holds(key) {
                 notes.insert(key.clone(), note);
                 self.queue.add(key.clone(), Priority::Normal);
             }
         }
     }
 
-    /// Applies the deletion of a ZeroScaler.
     pub(crate) fn delete(&self, key: &Key, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
         let have = self.objects.get(key);
@@ -193,14 +177,16 @@ impl Scalers {
     /// Reports whether a workload is known to be awake.
     pub(super) fn is_awake(&self, key: &Key) -> bool {
         let held = self.findings.get(key).map(|held| held.1.is_awake());
-        held.unwrap_or_else(|| self.get(key).is_some_and(|object| self.findings(&object).is_some_and(|f| f.is_awake())))
+        held.unwrap_or_else(|| {
+            self.objects.get(key).is_some_and(|object| self.findings(&object).is_some_and(|f| f.is_awake()))
+        })
     }
 
     /// Records the findings of a reconcile about the object version that it read. Calls `listener` if they have changed
     /// and the object still exists.
     pub(super) fn record_findings(&self, read: &ZeroScaler, findings: Findings, listener: impl FnOnce(&Key)) {
         let (key, _turn) = (key_of(read), self.turn.lock());
-        let is_there = self.get(&key).is_some_and(|have| have.metadata.uid == read.metadata.uid);
+        let is_there = self.objects.get(&key).is_some_and(|have| have.metadata.uid == read.metadata.uid);
         if is_there && self.findings(read).as_ref() != Some(&findings) {
             listener(&key);
             self.findings.insert(key.clone(), (read.metadata.uid.clone().unwrap_or_default(), Box::new(findings)));
@@ -212,14 +198,9 @@ impl Scalers {
     /// adopted.
     pub(super) fn keep_former_version(&self, key: &Key, version: Arc<ZeroScaler>, is_releasing: bool) {
         let _turn = self.turn.lock();
-        if self.has(key) {
+        if self.objects.holds(key) {
             self.former.insert(key.clone(), FormerVersion { version, is_releasing });
         }
-    }
-
-    /// Records that the newest version is in force.
-    pub(super) fn drop_former_version(&self, key: &Key) {
-        self.former.remove(key);
     }
 
     /// Reports whether the target of a former version is being given back.
@@ -262,20 +243,10 @@ impl Scalers {
         self.ready_services.get(key).is_some_and(|led| services.all(|service| led.iter().any(|led| led == service)))
     }
 
-    /// Reports whether the backend of a workload is known.
-    pub(crate) fn has_backend(&self, key: &Key) -> bool {
-        self.backends.contains_key(key)
-    }
-
     /// Returns the backend of a workload, or `None` if it is not known yet.
     pub(crate) fn backend(&self, key: &Key) -> Option<Backend> {
         self.backends.get(key).map(|backend| Backend::clone(&backend))
     }
-}
-
-/// Reports whether `have` is a newer version of the same object.
-fn is_newer(have: &ZeroScaler, than: &ZeroScaler) -> bool {
-    have.metadata.uid == than.metadata.uid && version_of(have) > version_of(than)
 }
 
 #[cfg(test)]
@@ -294,7 +265,6 @@ mod tests {
         object
     }
 
-    /// Goal: a repeated list queues only the objects that have changed.
     #[test]
     fn an_unchanged_object_in_a_repeated_list_is_not_queued() {
         let scalers = Scalers::new(Arc::new(Alone), PortAllocator::new("system", WorkQueue::new(), Clock::system()));
@@ -327,7 +297,7 @@ mod tests {
                 scalers.apply_response(version("2"), &listener);
                 scalers.keep_former_version(&key, Arc::new(version("1")), false);
             });
-            assert!(!scalers.has(&key) && !is_reported.load(Relaxed));
+            assert!(!scalers.objects.holds(&key) && !is_reported.load(Relaxed));
             assert!(!scalers.has_ready_services(&key, ["a"].into_iter()) && scalers.former_version(&key).is_none());
         }
     }

@@ -36,11 +36,7 @@ use autoscaler_core::cause;
 use common::RevisionKey as Key;
 use common::ports::PortId;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::conditions::{
-    ADOPTED, ANSWERS_RESOLVED, GUARDED, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, PORTS_ALLOCATED, PROTOCOLS_DETECTED,
-    READY,
-};
-use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
+use common_api::zeroscaler::conditions::{ADOPTED, ConditionStatus, GUARDED, PORTS_ALLOCATED, READY, find, is};
 use common_api::zeroscaler::{
     Adopted, AdoptedService, InForce, PodCounts, Port, PortProtocol, PortStatus, ServicePath, ServiceStatus,
     SleepState, ZeroScalerStatus,
@@ -86,23 +82,14 @@ pub(crate) struct Publisher {
 impl Publisher {
     pub(crate) fn new(parts: &Parts, cluster: Arc<Cluster>, validation: Arc<Validation>) -> Self {
         parts.ports.collection.report_ports(cluster.scalers.queue.clone());
-        Self {
-            scalers: cluster.scalers.clone(),
-            validation,
-            cluster,
-            parts: parts.clone(),
-            since: DashMap::new(),
-            refused: DashMap::new(),
-            creations: CreationFailures::new(parts.writes.client.clone()),
-        }
+        let (scalers, creations) = (cluster.scalers.clone(), CreationFailures::new(parts.writes.client.clone()));
+        let (parts, since, refused) = (parts.clone(), DashMap::new(), DashMap::new());
+        Self { scalers, validation, cluster, parts, since, refused, creations }
     }
 
     /// Runs one reconcile of a status: writes it, or queues the key for the time when it is due.
-    ///
-    /// # Errors
-    /// Returns errors of the API server about the status.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let Some(object) = self.scalers.get(key).filter(|_| self.parts.writes.leadership.owns(key)) else {
+        let Some(object) = self.scalers.objects.get(key).filter(|_| self.parts.writes.leadership.owns(key)) else {
             self.since.remove(key);
             self.refused.remove(key);
             self.creations.forget(key);
@@ -117,14 +104,11 @@ impl Publisher {
         if let Some(after) = evidence.again_in(object.status.as_ref().and_then(|s| s.fault.as_ref()), Instant::now()) {
             self.scalers.queue.add_after(key.clone(), after);
         }
-        let Some(wanted) = self.wanted(key, &object, evidence).filter(|wanted| !is_unseen(wanted)) else {
+        let wanted = self.wanted(key, &object, evidence).filter(|wanted| !is_unseen(wanted));
+        let Some(wanted) = wanted.filter(|wanted| object.status.as_ref() != Some(wanted)) else {
             self.since.remove(key);
             return Ok(());
         };
-        if object.status.as_ref() == Some(&wanted) {
-            self.since.remove(key);
-            return Ok(());
-        }
         let since = *self.since.entry(key.clone()).or_insert_with(Instant::now);
         let left = write_delay(object.status.as_ref(), &wanted).saturating_sub(since.elapsed());
         if !left.is_zero() {
@@ -204,16 +188,14 @@ impl Publisher {
             unreachable: self.unreachable(key, target.as_deref()).as_deref(),
             guard: guard.as_ref(),
             awaits_policies: cluster.policies.is_awaited() || (target.is_some() && guard.is_none()),
-            is_unfollowed: is_unreadable && cluster.policies.has_followed(key.namespace()),
+            is_unfollowed: is_unreadable && !cluster.policies.followed(key.namespace()).is_empty(),
             fault_evidence,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::from_object(&version)),
             now,
         }))
     }
-}
 
-impl Publisher {
     /// Finds the fault that keeps the pods from serving.
     fn fault_evidence(&self, key: &Key, object: &ZeroScaler, findings: &Findings) -> FaultEvidence {
         let target = self.target(key, object).ok();
@@ -223,11 +205,8 @@ impl Publisher {
         if refused.is_none() {
             self.refused.remove(key);
         }
-        let refused = refused.map(|cause| Failing {
-            cause,
-            pod: String::new(),
-            since: *self.refused.entry(key.clone()).or_insert_with(Instant::now),
-        });
+        let since = || *self.refused.entry(key.clone()).or_insert_with(Instant::now);
+        let refused = refused.map(|cause| Failing { cause, pod: String::new(), since: since() });
         let generation = object.metadata.generation.unwrap_or_default();
         let now = self.parts.writes.clock.now();
         let awake = findings.activity.filter(|activity| activity.is_awake() && counts.ready > 0);
@@ -297,11 +276,8 @@ impl Publisher {
 /// Returns the record of a borrowed Service, used to give it back.
 fn borrowed(service: &Service, object: &ZeroScaler) -> Option<AdoptedService> {
     service.annotations().get(ADOPTED_BY).filter(|uid| object.metadata.uid.as_ref() == Some(*uid))?;
-    Some(AdoptedService {
-        name: service.name_any(),
-        uid: service.uid().unwrap_or_default(),
-        selector: adopt::noted_selector(service).unwrap_or_default(),
-    })
+    let (name, uid) = (service.name_any(), service.uid().unwrap_or_default());
+    Some(AdoptedService { name, uid, selector: adopt::noted_selector(service).unwrap_or_default() })
 }
 
 /// Returns the status of the Services, existing served ones first. `first` is the first port in precedence.
@@ -315,11 +291,9 @@ fn service_statuses(
         let mut tcp = ports_of(service).filter(|port| is_tcp(port)).map(target_of);
         first.is_some_and(|first| tcp.any(|port| leads_alike(&port, &first.target, target)))
     };
-    let status = |service: &Arc<Service>| ServiceStatus {
-        name: service.name_any(),
-        path: ServicePath::Served,
-        on_shared_ports: leads_to_first(service),
-        message: None,
+    let status = |service: &Arc<Service>| {
+        let (name, on_shared_ports) = (service.name_any(), leads_to_first(service));
+        ServiceStatus { name, path: ServicePath::Served, on_shared_ports, message: None }
     };
     let all = served.iter().map(status).chain(choice.direct.iter().cloned());
     all.take(SERVICES_MAX).collect()
@@ -426,18 +400,10 @@ fn write_delay(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) ->
 
 /// Returns the parts of a status that a client may wait for.
 fn awaited(status: &ZeroScalerStatus) -> impl PartialEq + '_ {
-    let types = [
-        READY,
-        ADOPTED,
-        HOSTS_OWNED,
-        METRICS_MEASURED,
-        PORTS_ALLOCATED,
-        GUARDED,
-        ANSWERS_RESOLVED,
-        PROTOCOLS_DETECTED,
-        PODS_OWNED,
-    ];
-    let conditions = types.map(|type_| find(&status.conditions, type_).map(|found| (&found.status, &found.reason)));
+    let conditions = events::REPORTED.into_iter().chain([ADOPTED, GUARDED]);
+    let conditions =
+        conditions.map(|type_| find(&status.conditions, type_).map(|found| (&found.status, &found.reason)));
+    let conditions: Vec<_> = conditions.collect();
     let version = status.in_force.as_ref().and_then(|version| version.generation);
     let ZeroScalerStatus { service, services, hosts, ports, adopted, backend, fallback, request, .. } = status;
     let served = (service, services, hosts, ports, adopted, backend, fallback, request);
@@ -451,17 +417,17 @@ mod tests {
     use common::time::Timestamp;
     use common_api::zeroscaler::conditions::{ConditionValue, set};
 
+    fn condition(status: &mut ZeroScalerStatus, type_: &str, value: ConditionStatus, reason: &str) {
+        let condition = ConditionValue { status: value, reason, message: "" };
+        set(&mut status.conditions, type_, condition, Some(1), Timestamp::from_secs(1));
+    }
+
     fn status_with(state: SleepState, desired: i32, ready: i32, actual: i32) -> ZeroScalerStatus {
-        let mut status = ZeroScalerStatus {
-            observed_generation: Some(1),
-            state,
-            desired: Some(desired),
-            pods: Some(PodCounts { ready, actual }),
-            service: Some("hello".into()),
-            ..ZeroScalerStatus::default()
-        };
-        let served = ConditionValue { status: ConditionStatus::True, reason: "Served", message: "" };
-        set(&mut status.conditions, READY, served, Some(1), Timestamp::from_secs(0));
+        let (observed_generation, desired, service) = (Some(1), Some(desired), Some("hello".into()));
+        let pods = Some(PodCounts { ready, actual });
+        let defaults = ZeroScalerStatus::default();
+        let mut status = ZeroScalerStatus { observed_generation, state, desired, pods, service, ..defaults };
+        condition(&mut status, READY, ConditionStatus::True, "Served");
         status
     }
 
@@ -484,11 +450,9 @@ mod tests {
         let edited = ZeroScalerStatus { observed_generation: Some(2), ..waking.clone() };
         assert_eq!(write_delay(Some(&asleep), &edited), Duration::ZERO, "an edit");
         let mut refused = waking.clone();
-        let invalid = ConditionValue { status: ConditionStatus::False, reason: "Invalid", message: "spec.scale.min" };
-        set(&mut refused.conditions, READY, invalid, Some(1), Timestamp::from_secs(1));
+        condition(&mut refused, READY, ConditionStatus::False, "Invalid");
         assert_eq!(write_delay(Some(&asleep), &refused), Duration::ZERO, "a refusal");
-        let missing = ConditionValue { status: ConditionStatus::False, reason: SERVICE_NOT_FOUND, message: "" };
-        set(&mut refused.conditions, READY, missing, Some(1), Timestamp::from_secs(1));
+        condition(&mut refused, READY, ConditionStatus::False, SERVICE_NOT_FOUND);
         assert_eq!(write_delay(None, &refused), MERGED_WITHIN, "it may be created soon");
     }
 
@@ -496,10 +460,6 @@ mod tests {
     /// once. Method: the written status is either none, or the initial one that the API server sets.
     #[test]
     fn the_first_status_is_written_once_activators_can_serve_the_workload() {
-        let condition = |status: &mut ZeroScalerStatus, type_: &str, value: ConditionStatus, reason: &str| {
-            let condition = ConditionValue { status: value, reason, message: "" };
-            set(&mut status.conditions, type_, condition, Some(1), Timestamp::from_secs(1));
-        };
         let mut made = ZeroScalerStatus::default();
         condition(&mut made, READY, ConditionStatus::Unknown, "Pending");
         let mut wanted = status_with(SleepState::Asleep, 0, 0, 0);

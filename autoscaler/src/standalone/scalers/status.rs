@@ -20,11 +20,10 @@
 use super::allocation::{Allocation, POLICY_NOT_FOLLOWED};
 use super::fault::FaultEvidence;
 use super::findings::{Finding, Findings};
-use crate::standalone::name_list::list_names;
 use crate::standalone::policies::Verdict;
 use crate::standalone::reasons::{
     NOT_ADOPTED, PAUSED, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
-    TIMED_OUT,
+    TIMED_OUT, list_names,
 };
 use crate::standalone::services::fallbacks::Resolved;
 use autoscaler_core::schedules::InForce;
@@ -33,9 +32,9 @@ use common::scaling::Bounds;
 use common::time::Timestamp;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions as written;
-use common_api::zeroscaler::conditions::{ConditionStatus, ConditionValue};
+use common_api::zeroscaler::conditions::{Condition, ConditionStatus, ConditionValue};
 use common_api::zeroscaler::{
-    Adopted, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, ServicePath, ServiceStatus,
+    Adopted, Fault, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, ServicePath, ServiceStatus,
     SleepState, ZeroScalerStatus,
 };
 use std::collections::BTreeSet;
@@ -73,7 +72,6 @@ pub(crate) struct Inputs<'a> {
     pub(crate) object: &'a ZeroScaler,
     /// Findings of the reconciles.
     pub(crate) findings: &'a Findings,
-    /// Pod counts.
     pub(crate) pods: PodCounts,
     /// Scale bounds, now and next.
     pub(crate) scheduled: InForce,
@@ -111,7 +109,6 @@ pub(crate) struct Inputs<'a> {
     pub(crate) adopted: Option<Adopted>,
     /// Version of the spec that is in force, if this process knows it.
     pub(crate) in_force: Option<Version>,
-    /// Current time.
     pub(crate) now: Timestamp,
 }
 
@@ -132,95 +129,28 @@ fn silent_port_advice(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<St
     ))
 }
 
-/// Returns the message about the NetworkPolicies that select a workload's pods and are followed.
-fn guarded_by(policies: &[String], uses_host_network: bool) -> String {
+/// Returns the message about the NetworkPolicies that select a workload's pods and are followed; empty without any.
+fn guarded_by(guard: &Verdict, backend: Option<&Backend>) -> String {
+    let Verdict::Guarded(policies) = guard else { return String::new() };
     format!(
         "the activators admit only clients allowed by NetworkPolicies {}, and only through the Services of the \
          workload. The shared ports reject requests for it{}",
         list_names(policies, POLICIES_NAMED),
-        if uses_host_network { HOST_NETWORK } else { "" }
+        if backend.is_some_and(|backend| backend.host_network) { HOST_NETWORK } else { "" }
     )
 }
 
 /// Returns the status.
 pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
-    let Inputs { object, findings, pods, backend, guard, awaits_policies, now, .. } = inputs;
-    let allocation = inputs.allocation.as_ref();
+    let Inputs { object, findings, pods, now, .. } = inputs;
     let before = object.status.clone().unwrap_or_default();
-    let generation = object.metadata.generation;
     let state = state(findings, pods);
     let fault = inputs.fault_evidence.fault(before.fault.as_ref(), now);
-    let before_conditions = before.conditions.clone();
-    let mut conditions = before.conditions;
-    let mut set = |type_: &str, condition: Option<ConditionValue<'_>>| match condition {
-        Some(condition) => written::set(&mut conditions, type_, condition, generation, now),
-        None => written::clear(&mut conditions, type_),
-    };
-    // A Ready workload stays Ready while no endpoint is ready, without a time limit: otherwise a rollout of activators
-    // would change every status. If its Service changes or one is added, that Service must first have a ready endpoint.
-    let is_on_activators = |one: &&ServiceStatus| one.path == ServicePath::Served;
-    let was_on_activators =
-        |one: &ServiceStatus| before.services.iter().filter(is_on_activators).any(|was| was.name == one.name);
-    let is_same = before.service.as_deref() == Some(findings.service.as_str())
-        && (before.services.is_empty() || inputs.services.iter().filter(is_on_activators).all(was_on_activators));
-    let stays_ready = is_same && written::is(&before_conditions, written::READY, ConditionStatus::True);
-    let serves_requested_service =
-        !findings.service.is_empty() && inputs.first.is_none_or(|first| first == findings.service);
-    let warning = inputs.conflict.or(inputs.unreachable);
-    let fails = fault.as_ref().map(|fault| (fault.reason.clone(), fault.message()));
-    let faulty = fails.as_ref().map(|(reason, message)| condition(ConditionStatus::False, reason, message));
-    let has_endpoint = inputs.has_ready_endpoint || stays_ready;
-    let ready = ready(findings, serves_requested_service, allocation, has_endpoint, warning, faulty);
-    set(written::READY, Some(ready));
-    // Until a plan was made here, the written condition holds.
-    if allocation.is_some() || written::find(&before_conditions, written::PORTS_ALLOCATED).is_none() {
-        let awaits = awaits_policies && matches!(allocation, None | Some(Allocation::Pending));
-        let awaited = condition(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED);
-        set(written::PORTS_ALLOCATED, Some(if awaits { awaited } else { allocated(allocation) }));
-    }
-    set(written::ACTIVE, Some(active(findings, pods)));
-    set(written::ADOPTED, Some(adopted_condition(findings, inputs.conflict)));
-    let has_hosts = !object.spec.hosts.is_empty();
-    set(written::HOSTS_OWNED, has_hosts.then(|| notice(findings.lost_hosts.as_ref(), OWNED)));
-    let has_metrics = !object.spec.metrics.is_empty();
-    set(written::METRICS_MEASURED, has_metrics.then(|| notice(findings.unmeasured.as_ref(), MEASURED)));
-    set(written::SCALED_BY, findings.contest.as_ref().map(false_condition));
-    set(written::PODS_OWNED, findings.foreign_pods.as_ref().map(false_condition));
-    match guard {
-        None => {}
-        Some(Verdict::Open) => {
-            set(written::GUARDED, None);
-        }
-        Some(Verdict::Guarded(policies)) => {
-            let message = guarded_by(policies, backend.is_some_and(|backend| backend.host_network));
-            set(written::GUARDED, Some(condition(ConditionStatus::True, FOLLOWED, &message)));
-        }
-        Some(Verdict::Barred(why)) => {
-            set(written::GUARDED, Some(condition(ConditionStatus::False, POLICY_NOT_FOLLOWED, why)));
-        }
-    }
-    // A new workload admits no client before the policies are known. For others the last verdict holds.
-    let was_awaited = written::find(&before_conditions, written::GUARDED)
-        .is_some_and(|was| [AWAITED, TARGET_UNREADABLE].contains(&was.reason.as_str()));
-    let is_new = object.status.as_ref().is_none_or(|written| written.observed_generation.is_none());
-    if awaits_policies && is_new {
-        set(written::GUARDED, Some(condition(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED)));
-    } else if inputs.is_unfollowed {
-        set(written::GUARDED, Some(condition(ConditionStatus::Unknown, TARGET_UNREADABLE, UNFOLLOWED)));
-    } else if !awaits_policies && was_awaited && guard.is_none() {
-        set(written::GUARDED, None);
-    }
-    let resolved = inputs.fallback.as_ref().map(|resolved| match resolved {
-        Ok(_) => condition(ConditionStatus::True, RESOLVED, ""),
-        Err((reason, message)) => condition(ConditionStatus::False, reason, message),
-    });
-    set(written::ANSWERS_RESOLVED, resolved);
-    let silence = silent_port_advice(&inputs.ports, &inputs.silent).filter(|_| state != SleepState::Awake);
-    let silence = silence.as_deref().map(|message| condition(ConditionStatus::False, SILENT_CONNECTIONS, message));
-    set(written::PROTOCOLS_DETECTED, silence);
+    let conditions = conditions(&inputs, &before, state, fault.as_ref());
     let woke = state == SleepState::Awake && before.state != SleepState::Awake;
+    let next_change = |(at, Bounds { min, max })| NextChange { at: written::time(at), min, max };
     // The status names the Service elsewhere.
-    let backend = backend.map(|backend| Backend { service: Arc::default(), ..backend.clone() });
+    let backend = inputs.backend.map(|backend| Backend { service: Arc::default(), ..backend.clone() });
     ZeroScalerStatus {
         observed_generation: findings.generation.or(before.observed_generation),
         conditions,
@@ -229,18 +159,14 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
         pods: Some(pods),
         min: Some(inputs.scheduled.bounds.min),
         max: inputs.scheduled.bounds.max,
-        next_change: inputs.scheduled.next.map(|(at, Bounds { min, max })| NextChange {
-            at: written::time(at),
-            min,
-            max,
-        }),
+        next_change: inputs.scheduled.next.map(next_change),
         service: Some(findings.service.clone()).filter(|name| !name.is_empty()),
         host_names: inputs.hosts.join(", "),
         services: inputs.services,
         hosts: inputs.hosts,
         ports: inputs.ports,
         backend: backend.or(before.backend).map(|backend| {
-            match wake_obstacle(findings, inputs.in_force.as_ref(), generation) {
+            match wake_obstacle(findings, inputs.in_force.as_ref(), object.metadata.generation) {
                 Some(why) => Backend { wake_refused: Some(why.into()), failing: None, paused: false, ..backend },
                 None => inputs.fault_evidence.apply_to_backend(backend, Instant::now()),
             }
@@ -251,6 +177,88 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
         request: findings.request.clone(),
         fault,
         last_wake: if woke { Some(written::time(now)) } else { before.last_wake },
+    }
+}
+
+/// Returns the conditions that follow those of the status `before`.
+fn conditions(
+    inputs: &Inputs<'_>,
+    before: &ZeroScalerStatus,
+    state: SleepState,
+    fault: Option<&Fault>,
+) -> Vec<Condition> {
+    let Inputs { object, findings, conflict, now, .. } = *inputs;
+    let allocation = inputs.allocation.as_ref();
+    let mut conditions = before.conditions.clone();
+    let mut set = |type_: &str, condition: Option<ConditionValue<'_>>| match condition {
+        Some(condition) => written::set(&mut conditions, type_, condition, object.metadata.generation, now),
+        None => written::clear(&mut conditions, type_),
+    };
+    let fails = fault.map(|fault| (&fault.reason, fault.message()));
+    let faulty = fails.as_ref().map(|(reason, message)| condition(ConditionStatus::False, reason, message));
+    let is_requested = !findings.service.is_empty() && inputs.first.is_none_or(|first| first == findings.service);
+    let has_endpoint = inputs.has_ready_endpoint || stays_ready(inputs, before);
+    let warning = conflict.or(inputs.unreachable);
+    set(written::READY, Some(ready(findings, is_requested, allocation, has_endpoint, warning, faulty)));
+    // Until a plan was made here, the written condition holds.
+    if allocation.is_some() || written::find(&before.conditions, written::PORTS_ALLOCATED).is_none() {
+        let awaits = inputs.awaits_policies && matches!(allocation, None | Some(Allocation::Pending));
+        let awaited = condition(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED);
+        set(written::PORTS_ALLOCATED, Some(if awaits { awaited } else { allocated(allocation) }));
+    }
+    set(written::ACTIVE, Some(active(findings, inputs.pods)));
+    set(written::ADOPTED, Some(adopted_condition(findings, conflict)));
+    let has_hosts = !object.spec.hosts.is_empty();
+    set(written::HOSTS_OWNED, has_hosts.then(|| notice(findings.lost_hosts.as_ref(), OWNED)));
+    let has_metrics = !object.spec.metrics.is_empty();
+    set(written::METRICS_MEASURED, has_metrics.then(|| notice(findings.unmeasured.as_ref(), MEASURED)));
+    set(written::SCALED_BY, findings.contest.as_ref().map(false_condition));
+    set(written::PODS_OWNED, findings.foreign_pods.as_ref().map(false_condition));
+    let followed = inputs.guard.map(|guard| guarded_by(guard, inputs.backend)).unwrap_or_default();
+    if let Some(guarded) = guarded(inputs, before, &followed) {
+        set(written::GUARDED, guarded);
+    }
+    let resolved = inputs.fallback.as_ref().map(|resolved| match resolved {
+        Ok(_) => condition(ConditionStatus::True, RESOLVED, ""),
+        Err((reason, message)) => condition(ConditionStatus::False, reason, message),
+    });
+    set(written::ANSWERS_RESOLVED, resolved);
+    let silence = silent_port_advice(&inputs.ports, &inputs.silent).filter(|_| state != SleepState::Awake);
+    let silence = silence.as_deref().map(|message| condition(ConditionStatus::False, SILENT_CONNECTIONS, message));
+    set(written::PROTOCOLS_DETECTED, silence);
+    conditions
+}
+
+/// Reports whether a workload stays Ready while no endpoint is ready. It does without a time limit, because otherwise a
+/// rollout of activators would change every status. If its Service changes or one is added, that Service must first
+/// have a ready endpoint.
+fn stays_ready(inputs: &Inputs<'_>, before: &ZeroScalerStatus) -> bool {
+    let is_served = |one: &&ServiceStatus| one.path == ServicePath::Served;
+    let was_served = |one: &ServiceStatus| before.services.iter().filter(is_served).any(|was| was.name == one.name);
+    let is_same = before.service.as_deref() == Some(inputs.findings.service.as_str())
+        && (before.services.is_empty() || inputs.services.iter().filter(is_served).all(was_served));
+    is_same && written::is(&before.conditions, written::READY, ConditionStatus::True)
+}
+
+/// Returns the condition Guarded, which may be absent; `None`: the written one holds. `followed` is the message about
+/// policies that are followed.
+fn guarded<'a>(
+    inputs: &Inputs<'a>,
+    before: &ZeroScalerStatus,
+    followed: &'a str,
+) -> Option<Option<ConditionValue<'a>>> {
+    let Inputs { object, guard, awaits_policies, is_unfollowed, .. } = *inputs;
+    let was_awaited = written::find(&before.conditions, written::GUARDED)
+        .is_some_and(|was| [AWAITED, TARGET_UNREADABLE].contains(&was.reason.as_str()));
+    let is_new = object.status.as_ref().is_none_or(|written| written.observed_generation.is_none());
+    match guard {
+        // A new workload admits no client before the policies are known. For others the last verdict holds.
+        _ if awaits_policies && is_new => Some(Some(condition(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED))),
+        _ if is_unfollowed => Some(Some(condition(ConditionStatus::Unknown, TARGET_UNREADABLE, UNFOLLOWED))),
+        Some(Verdict::Guarded(_)) => Some(Some(condition(ConditionStatus::True, FOLLOWED, followed))),
+        Some(Verdict::Barred(why)) => Some(Some(condition(ConditionStatus::False, POLICY_NOT_FOLLOWED, why))),
+        Some(Verdict::Open) => Some(None),
+        None => (!awaits_policies && was_awaited).then_some(None),
     }
 }
 

@@ -247,7 +247,6 @@ fn missing_protection_by_policies_is_reported() {
     }
 }
 
-/// Goal: the advice about silent ports names and suggests each port of unknown protocol, and no other.
 #[test]
 fn the_advice_suggests_each_silent_port() {
     let port = |name: &str, port, protocol| {

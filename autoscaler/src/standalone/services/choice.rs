@@ -26,7 +26,6 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// Services of one workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Choice {
     /// Served Services, the first in precedence first; they may not exist yet.
@@ -51,7 +50,6 @@ impl Choice {
     }
 }
 
-/// Inputs of a choice.
 pub(crate) struct Inputs<'a> {
     pub(crate) original: &'a ZeroScaler,
     pub(crate) target: &'a Target,
@@ -221,7 +219,6 @@ impl Selections {
         pairs.iter().flat_map(|pair| inner.services.get(pair)).cloned().collect()
     }
 
-    /// Records the Services that serve a workload.
     pub(crate) fn serve(&self, key: &Key, names: &[ServiceChoice]) {
         let services: SmallVec<[Key; 1]> =
             names.iter().map(|service| Key::new(key.namespace(), service.name.as_str())).collect();
@@ -234,17 +231,14 @@ impl Selections {
         }
     }
 
-    /// Returns the Services that serve a workload.
     pub(crate) fn services_of(&self, key: &Key) -> Vec<Key> {
         self.inner.read().known.get(key).map(|known| known.services.to_vec()).unwrap_or_default()
     }
 
-    /// Returns the workloads that a Service serves.
     pub(crate) fn served_by(&self, service: &Key) -> Vec<Key> {
         self.inner.read().served.get(service).to_vec()
     }
 
-    /// Forgets a workload.
     pub(crate) fn forget(&self, key: &Key) {
         let mut inner = self.inner.write();
         if let Some(known) = inner.known.remove(key) {
@@ -322,12 +316,7 @@ mod tests {
         ];
         for (all, served, direct) in rows {
             let case = format!("{all:?}");
-            let (names, others, conflict) = chosen(json!({}), all);
-            assert_eq!(
-                (names.as_slice(), others.as_slice(), conflict),
-                (&owned(served)[..], &owned(direct)[..], false),
-                "{case}"
-            );
+            assert_eq!(chosen(json!({}), all), (owned(served), owned(direct), false), "{case}");
         }
     }
 
@@ -335,7 +324,6 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    /// Goal: only named Services are served, and Services of other owners are left alone and reported.
     #[test]
     fn services_of_other_owners_are_reported_and_left_alone() {
         let plain = json!({});
@@ -372,9 +360,7 @@ mod tests {
         assert_eq!(selections.served_by(&key), std::slice::from_ref(&scaler));
         assert_eq!(selections.services_of(&scaler), std::slice::from_ref(&key));
         selections.forget(&scaler);
-        let inner = selections.inner.read();
-        assert!(
-            inner.pods.is_empty() && inner.served.is_empty() && inner.services.is_empty() && inner.known.is_empty()
-        );
+        let Inner { services, pods, served, known } = &*selections.inner.read();
+        assert!(pods.is_empty() && served.is_empty() && services.is_empty() && known.is_empty());
     }
 }

@@ -111,9 +111,6 @@ pub(crate) type Resolved = Result<FallbackStatus, (&'static str, String)>;
 
 /// Resolves a fallback for the activators. `service` is the Service it names. `circle` is the circle it is part of, or
 /// a chain that is too long.
-///
-/// # Errors
-/// Returns a reason, and a sentence with field, value and rule, if the fallback cannot be used.
 pub(crate) fn resolve(fallback: &Fallback, service: Option<&Service>, circle: Option<&[String]>) -> Resolved {
     let name = &fallback.service;
     let wrong = |reason, field: &str, what: String| Err((reason, format!("spec.wake.fallback.{field}: {what}")));
@@ -128,16 +125,14 @@ pub(crate) fn resolve(fallback: &Fallback, service: Option<&Service>, circle: Op
     let Some(spec) = service.and_then(|service| service.spec.as_ref()) else {
         return wrong(FALLBACK_NOT_FOUND, "service", format!("Service {name:?} does not exist in this namespace"));
     };
-    if spec.type_.as_deref() == Some("ExternalName") {
+    let unfit = match (spec.type_.as_deref(), spec.cluster_ip.as_deref()) {
+        (Some("ExternalName"), _) => Some("of type ExternalName"),
+        (_, Some("None")) => Some("headless"),
+        _ => None,
+    };
+    if let Some(unfit) = unfit {
         let rule = "a fallback must be a Service with a cluster IP";
-        return wrong(FALLBACK_UNFIT, "service", format!("{name:?} is of type ExternalName: {rule}"));
-    }
-    if spec.cluster_ip.as_deref() == Some("None") {
-        return wrong(
-            FALLBACK_UNFIT,
-            "service",
-            format!("{name:?} is headless: a fallback must be a Service with a cluster IP"),
-        );
+        return wrong(FALLBACK_UNFIT, "service", format!("{name:?} is {unfit}: {rule}"));
     }
     let mut ports = spec.ports.iter().flatten().filter(|port| is_tcp(port));
     let is_selected = |port: &&ServicePort| {
@@ -152,22 +147,15 @@ pub(crate) fn resolve(fallback: &Fallback, service: Option<&Service>, circle: Op
     let protocol = match protocols::of_name(named_protocol) {
         Some(Hint::Unknown) => {
             let rule = "the port of a fallback must be without TLS";
-            return wrong(
-                FALLBACK_UNFIT,
-                "port",
-                format!("port {number} of Service {name:?} is {named_protocol}: {rule}"),
-            );
+            let what = format!("port {number} of Service {name:?} is {named_protocol}: {rule}");
+            return wrong(FALLBACK_UNFIT, "port", what);
         }
         Some(Hint::Http(protocol)) => protocol,
         Some(Hint::Tcp) | None => Protocol::Http1,
     };
-    Ok(FallbackStatus {
-        matching: fallback.matching.clone(),
-        service: name.clone(),
-        port: number,
-        protocol,
-        after_ms: u64::try_from(fallback.after().as_millis()).unwrap_or(u64::MAX),
-    })
+    let (matching, service) = (fallback.matching.clone(), name.clone());
+    let after_ms = u64::try_from(fallback.after().as_millis()).unwrap_or(u64::MAX);
+    Ok(FallbackStatus { matching, service, port: number, protocol, after_ms })
 }
 
 #[cfg(test)]
@@ -259,10 +247,8 @@ mod tests {
         let way = ["a", "b", "a"].map(str::to_owned);
         let (reason, message) = resolve(&fallback, None, Some(&way)).expect_err("a circle");
         assert_eq!(reason, FALLBACK_CIRCLE);
-        assert!(
-            message.starts_with("spec.wake.fallback.service: \"b\" leads back to this workload (a -> b -> a): "),
-            "{message}"
-        );
+        let begin = "spec.wake.fallback.service: \"b\" leads back to this workload (a -> b -> a): ";
+        assert!(message.starts_with(begin), "{message}");
     }
 
     /// Goal: each member of a chain of hundreds follows at most the maximum number of steps, and an edit concerns only
@@ -298,8 +284,6 @@ mod tests {
         }
     }
 
-    /// Goal: an edit visits each of thousands of objects once if all fall back on one Service and claim it as their
-    /// own.
     #[test]
     fn an_edit_visits_each_object_that_leads_to_it_once() {
         let fallbacks = Fallbacks::default();

@@ -88,6 +88,7 @@ pub(super) fn of_name(name: &str) -> Option<Hint> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::standalone::services::service_ports::target_with;
     use common::ports::PortId;
     use serde_json::{Value, from_value, json};
 
@@ -144,8 +145,7 @@ mod tests {
                 app_protocol: app_protocol.map(str::to_owned),
                 also: Vec::new(),
             };
-            let target =
-                Target { containers: from_value(containers.clone()).expect("containers"), ..Target::default() };
+            let target = target_with(containers.clone());
             let case = format!("{app_protocol:?} {name:?} {number} {to} {containers}");
             assert_eq!(hint(&port, Some(&target)), expected, "{case}");
         }

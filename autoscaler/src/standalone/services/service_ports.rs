@@ -93,12 +93,10 @@ impl TcpPort {
     }
 }
 
-/// Returns all ports of a Service.
 pub(crate) fn ports_of(service: &Service) -> impl Iterator<Item = &ServicePort> {
     service.spec.iter().flat_map(|spec| spec.ports.iter().flatten())
 }
 
-/// Reports whether a port is a TCP port.
 pub(crate) fn is_tcp(port: &ServicePort) -> bool {
     port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP")
 }
@@ -124,6 +122,12 @@ pub(crate) fn number_of(port: &IntOrString, target: Option<&Target>) -> Option<i
             ports.find(|port| port.name.as_ref() == Some(name)).map(|port| port.container_port)
         }
     }
+}
+
+/// Returns a target whose pods have these containers.
+#[cfg(test)]
+pub(crate) fn target_with(containers: serde_json::Value) -> Target {
+    Target { containers: serde_json::from_value(containers).expect("containers"), ..Target::default() }
 }
 
 #[cfg(test)]
@@ -176,9 +180,7 @@ mod tests {
     /// share a name or a number.
     #[test]
     fn service_ports_that_lead_to_the_same_pod_port_are_one_port() {
-        let containers = json!([{"name": "app", "ports": [{"name": "web", "containerPort": 8080}]}]);
-        let target =
-            Target { containers: serde_json::from_value(containers).expect("containers"), ..Target::default() };
+        let target = target_with(json!([{"name": "app", "ports": [{"name": "web", "containerPort": 8080}]}]));
         let object = scaler(json!([]));
         let services = [
             service(json!([{"port": 80, "targetPort": "web"}])),

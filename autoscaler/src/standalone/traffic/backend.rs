@@ -16,7 +16,6 @@
 //! connect to that port replaces it. `wake.probe` overrides all this.
 
 use crate::cluster::facts::Target;
-use crate::standalone::scalers::translation;
 use common::backend::{Backend, Probe, ProbeHeader, ProbeKind, Protocol};
 use common::names;
 use common_api::ZeroScaler;
@@ -39,15 +38,19 @@ pub(crate) struct BackendPort {
     pub(crate) number: i32,
 }
 
+/// Returns the protocol of the pods for requests on the shared ports. It is that of the first port that the ZeroScaler
+/// names. Requests to another port use that port's protocol.
+pub(crate) fn protocol(object: &ZeroScaler) -> Protocol {
+    object.spec.ports.first().and_then(|port| port.protocol.http()).unwrap_or_default()
+}
+
 /// Reports whether the pods have a queue-proxy.
 pub(crate) fn has_queue_proxy(target: &Target) -> bool {
     ports(target).any(|(_, port)| port.name.as_deref() == Some(AUTOMETRIC_PORT))
 }
 
 /// Finds the port of the pods for requests. `leads_to`: the port of the pods that the Services lead to, if one exists.
-///
-/// # Errors
-/// Returns a message if the rule yields no port, or more than one.
+/// Fails with a message if the rule yields no port, or more than one.
 pub(crate) fn port(target: &Target, leads_to: Option<&IntOrString>, protocol: Protocol) -> Result<BackendPort, String> {
     if has_queue_proxy(target) {
         let number = i32::from(match protocol {
@@ -56,13 +59,9 @@ pub(crate) fn port(target: &Target, leads_to: Option<&IntOrString>, protocol: Pr
         });
         return Ok(BackendPort { target: IntOrString::Int(number), number });
     }
-    let of = |port: &ContainerPort| BackendPort {
-        target: port
-            .name
-            .clone()
-            .filter(|name| !name.is_empty())
-            .map_or(IntOrString::Int(port.container_port), IntOrString::String),
-        number: port.container_port,
+    let of = |port: &ContainerPort| {
+        let (number, name) = (port.container_port, port.name.clone().filter(|name| !name.is_empty()));
+        BackendPort { target: name.map_or(IntOrString::Int(number), IntOrString::String), number }
     };
     match leads_to {
         Some(IntOrString::Int(number)) => {
@@ -106,7 +105,7 @@ pub(crate) fn backend(original: &ZeroScaler, target: &Target, port: &BackendPort
     let probes = if queue_proxy { vec![ProbeKind::QueueProxy.into()] } else { probes(target, &wake.probe(), port) };
     let mut probes = probes.into_iter();
     Backend {
-        protocol: translation::protocol(original),
+        protocol: protocol(original),
         container_concurrency: u32::try_from(original.spec.concurrency).unwrap_or(0),
         queue_proxy,
         host_network: target.host_network,

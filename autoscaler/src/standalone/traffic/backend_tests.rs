@@ -1,13 +1,9 @@
 //! Tests of ports and probes, and of the whole backend.
 
 use super::*;
+use crate::standalone::services::service_ports::target_with as target;
 use common_api::zeroscaler::Wake;
 use serde_json::{Value, json};
-
-fn target(containers: Value) -> Target {
-    let containers = serde_json::from_value(containers).expect("containers");
-    Target { uid: "d".into(), replicas: Some(0), containers, ..Target::default() }
-}
 
 fn choice(probe: &str) -> ProbeChoice {
     Wake { probe: probe.to_owned(), ..Wake::default() }.probe()
@@ -149,4 +145,19 @@ fn a_backend_contains_all_that_an_activator_needs() {
         ..Backend::plain("")
     };
     assert_eq!(backend(&original, &target, &port), expected);
+}
+
+#[test]
+fn the_first_port_determines_the_protocol_of_the_shared_ports() {
+    let rows = [
+        (json!([]), Protocol::Http1),
+        (json!([{"name": "grpc", "protocol": "h2c"}, {"name": "web", "protocol": "http1"}]), Protocol::H2c),
+        (json!([{"name": "web", "protocol": "http1"}, {"name": "grpc", "protocol": "h2c"}]), Protocol::Http1),
+        (json!([{"name": "web"}, {"name": "grpc", "protocol": "h2c"}]), Protocol::Http1),
+    ];
+    for (ports, expected) in rows {
+        let object = json!({"metadata": {"name": "a"}, "spec": {"target": {"name": "a"}, "ports": ports}});
+        let object: ZeroScaler = serde_json::from_value(object).expect("a ZeroScaler");
+        assert_eq!(protocol(&object), expected, "{ports}");
+    }
 }

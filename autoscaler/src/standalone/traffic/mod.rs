@@ -59,7 +59,6 @@ use crate::standalone::admission::traffic_port;
 use crate::standalone::admission::validation::Validation;
 use crate::standalone::cluster::{Cluster, RequestedService};
 use crate::standalone::policies::Guard;
-use crate::standalone::scalers::translation;
 use crate::standalone::services::service_ports::{TcpPort, tcp_ports};
 use crate::standalone::traffic::paths::PathProgress;
 use adopt::{Claimant, ServiceOwnership, ownership};
@@ -103,26 +102,17 @@ pub(crate) struct Controller {
 
 impl Controller {
     pub(crate) fn new(parts: &Parts, cluster: Arc<Cluster>, validation: Arc<Validation>) -> Self {
-        Self {
-            parts: parts.clone(),
-            cluster,
-            validation,
-            waiting: DashMap::new(),
-            former: DashMap::new(),
-            allocations: Semaphore::new(ALLOCATIONS),
-        }
+        let (waiting, former, allocations) = (DashMap::new(), DashMap::new(), Semaphore::new(ALLOCATIONS));
+        Self { parts: parts.clone(), cluster, validation, waiting, former, allocations }
     }
 
-    /// Runs one reconcile of the path of one ZeroScaler.
-    ///
-    /// # Errors
-    /// Returns the error that ended the reconcile; completed steps are reported nevertheless.
+    /// Runs one reconcile of the path of one ZeroScaler. If a step fails, the completed ones are reported nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let object = self.cluster.scalers.get(key);
+        let object = self.cluster.scalers.objects.get(key);
         let Some((object, path)) = object.and_then(|object| Some((object.clone(), self.cluster.path(&object)?))) else {
             self.waiting.retain(|(of, _), _| of != key);
             self.former.remove(key);
-            let is_void = !self.cluster.scalers.has(key) || self.cluster.policies.lacks_general();
+            let is_void = !self.cluster.scalers.objects.holds(key) || self.cluster.policies.lacks_general();
             if is_void && self.parts.writes.leadership.owns(key) {
                 self.cluster.policies.enforce(&self.parts.writes, key, None).await?;
             }
@@ -212,7 +202,7 @@ impl Pass<'_> {
             Err(error) if self.is_retiring() && !matches!(error, TargetError::NotListed(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        let protocol = translation::protocol(&self.version);
+        let protocol = backend::protocol(&self.version);
         let common = self.common();
         let requested = self.controller.cluster.requested_services(&self.version, &target, self.claimant());
         let existing: Vec<_> = requested.iter().map_while(|(_, existing)| existing.clone()).collect();
@@ -311,12 +301,8 @@ impl Pass<'_> {
     fn common(&self) -> Common {
         let mut labels = self.version.labels().clone();
         labels.insert(names::WORKLOAD.to_owned(), self.key.name().to_owned());
-        Common {
-            namespace: self.key.namespace().to_owned(),
-            labels,
-            owner: controller_reference(&*self.object),
-            protocol: translation::protocol(&self.version),
-        }
+        let (namespace, owner) = (self.key.namespace().to_owned(), controller_reference(&*self.object));
+        Common { namespace, labels, owner, protocol: backend::protocol(&self.version) }
     }
 
     fn uid(&self) -> &str {

@@ -56,7 +56,6 @@ impl Paths {
         self.all.read().get(key).filter(|followed| followed.uid == uid).cloned()
     }
 
-    /// Returns the keys of all paths.
     pub(crate) fn keys(&self) -> Vec<Key> {
         self.all.read().keys().cloned().collect()
     }
@@ -87,12 +86,9 @@ impl Paths {
         let now = Timestamp::from_secs(now.as_secs());
         // A time in the future comes from a clock that was set back since.
         let since = followed.in_path_since.filter(|since| *since <= now).unwrap_or(now);
-        let next = PathProgress {
-            service: service.to_owned(),
-            in_path_since: in_path.then_some(since),
-            is_followed: followed.is_followed || followed.request == read.request,
-            ..followed.clone()
-        };
+        let (service, in_path_since) = (service.to_owned(), in_path.then_some(since));
+        let is_followed = followed.is_followed || followed.request == read.request;
+        let next = PathProgress { service, in_path_since, is_followed, ..followed.clone() };
         let is_news = *followed != next;
         *followed = next;
         is_news
@@ -116,10 +112,8 @@ mod tests {
         let request = |mode| PathRequest { path: Path { mode, activators: 2 }, target: Target::default() };
         let at = Timestamp::from_secs;
         let read = || paths.get(&key, "u").expect("requested");
-        assert!(
-            paths.request(&key, "u", request(PathMode::Proxy), "web")
-                && !paths.request(&key, "u", request(PathMode::Proxy), "")
-        );
+        assert!(paths.request(&key, "u", request(PathMode::Proxy), "web"));
+        assert!(!paths.request(&key, "u", request(PathMode::Proxy), ""));
         let first = read();
         assert_eq!((first.service.as_str(), first.in_path_since), ("web", None));
         assert!(paths.report(&key, &first, "web", true, at(5)) && !paths.report(&key, &first, "web", true, at(9)));

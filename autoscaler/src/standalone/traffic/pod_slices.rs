@@ -12,7 +12,7 @@
 //! sleeps, since no request is in flight then.
 
 use super::services::Common;
-use super::slices::{self, ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY};
+use super::slices::{self, ENDPOINTS_MAX, SERVICE_NAME};
 use super::{Controller, Pass};
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Labels, Target};
@@ -79,7 +79,7 @@ impl Pass<'_> {
 /// Returns one slice for each address family and thousand pods.
 fn desired(private: &Service, mut labels: Labels, target: &Target, pods: &[PodAddress]) -> Vec<EndpointSlice> {
     labels.insert(SERVICE_NAME.to_owned(), private.name_any());
-    labels.insert(SLICE_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned());
+    labels.insert(names::SLICE_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned());
     let ports = private.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let ports: Vec<_> = ports
         .map(|port| EndpointPort {
@@ -94,43 +94,29 @@ fn desired(private: &Service, mut labels: Labels, target: &Target, pods: &[PodAd
         let endpoints: Vec<_> = pods.iter().filter(|pod| pod.address.is_ipv4() == is_of).map(endpoint).collect();
         for (number, chunk) in endpoints.chunks(ENDPOINTS_MAX).enumerate() {
             let suffix = format!("-zeroscale-{}-{number}", family.to_lowercase());
-            desired.push(EndpointSlice {
-                metadata: ObjectMeta {
-                    name: Some(names::child_name(&private.name_any(), &suffix)),
-                    namespace: private.metadata.namespace.clone(),
-                    labels: Some(labels.clone()),
-                    owner_references: Some(vec![controller_reference(private)]),
-                    ..ObjectMeta::default()
-                },
-                address_type: family.to_owned(),
-                endpoints: Some(chunk.to_vec()),
-                ports: Some(ports.clone()),
-            });
+            let name = Some(names::child_name(&private.name_any(), &suffix));
+            let (namespace, labels) = (private.metadata.namespace.clone(), Some(labels.clone()));
+            let owner_references = Some(vec![controller_reference(private)]);
+            let metadata = ObjectMeta { name, namespace, labels, owner_references, ..ObjectMeta::default() };
+            let (endpoints, ports) = (Some(chunk.to_vec()), Some(ports.clone()));
+            desired.push(EndpointSlice { metadata, address_type: family.to_owned(), endpoints, ports });
         }
     }
     desired
 }
 
 fn endpoint(pod: &PodAddress) -> Endpoint {
-    Endpoint {
-        addresses: vec![pod.address.to_string()],
-        conditions: Some(EndpointConditions {
-            ready: Some(pod.ready),
-            serving: Some(pod.ready),
-            terminating: Some(pod.deleting),
-        }),
-        target_ref: Some(ObjectReference {
-            kind: Some("Pod".to_owned()),
-            name: Some(pod.pod.clone()),
-            ..ObjectReference::default()
-        }),
-        ..Endpoint::default()
-    }
+    let (ready, serving, terminating) = (Some(pod.ready), Some(pod.ready), Some(pod.deleting));
+    let conditions = Some(EndpointConditions { ready, serving, terminating });
+    let (kind, name) = (Some("Pod".to_owned()), Some(pod.pod.clone()));
+    let target_ref = Some(ObjectReference { kind, name, ..ObjectReference::default() });
+    Endpoint { addresses: vec![pod.address.to_string()], conditions, target_ref, ..Endpoint::default() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::standalone::services::service_ports::target_with;
     use serde_json::json;
 
     #[test]
@@ -140,9 +126,7 @@ mod tests {
             "spec": {"ports": [{"name": "http", "port": 80, "targetPort": "web", "protocol": "TCP"}]},
         }))
         .expect("a Service");
-        let containers = json!([{"name": "app", "ports": [{"name": "web", "containerPort": 8080}]}]);
-        let target =
-            Target { containers: serde_json::from_value(containers).expect("containers"), ..Target::default() };
+        let target = target_with(json!([{"name": "app", "ports": [{"name": "web", "containerPort": 8080}]}]));
         let pod = |pod: &str, address: &str, ready, deleting| PodAddress {
             pod: pod.to_owned(),
             address: address.parse().expect("an address"),

@@ -48,13 +48,9 @@ pub(crate) struct Common {
 
 impl Common {
     fn metadata(&self, name: &str, kind: &str) -> ObjectMeta {
-        ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some(self.namespace.clone()),
-            labels: Some(self.labels_of(kind)),
-            owner_references: Some(vec![self.owner.clone()]),
-            ..ObjectMeta::default()
-        }
+        let (name, namespace) = (Some(name.to_owned()), Some(self.namespace.clone()));
+        let (labels, owner_references) = (Some(self.labels_of(kind)), Some(vec![self.owner.clone()]));
+        ObjectMeta { name, namespace, labels, owner_references, ..ObjectMeta::default() }
     }
 
     /// Returns the labels of a public or private object.
@@ -69,14 +65,8 @@ impl Common {
     }
 
     fn port(&self, name: &str, port: i32, target: IntOrString) -> ServicePort {
-        ServicePort {
-            name: Some(name.to_owned()),
-            port,
-            target_port: Some(target),
-            protocol: Some("TCP".to_owned()),
-            app_protocol: self.app_protocol(),
-            node_port: None,
-        }
+        let (name, target_port, protocol) = (Some(name.to_owned()), Some(target), Some("TCP".to_owned()));
+        ServicePort { name, port, target_port, protocol, app_protocol: self.app_protocol(), node_port: None }
     }
 }
 
@@ -112,16 +102,9 @@ pub(crate) fn private(
         app_protocol: None,
         ..common.port(&extra.name, number, extra.target.clone())
     }));
-    Service {
-        metadata: common.metadata(name, names::SERVICE_TYPE_PRIVATE),
-        spec: Some(ServiceSpec {
-            cluster_ip: Some("None".to_owned()),
-            ports: Some(ports),
-            selector: selector.cloned(),
-            ..ServiceSpec::default()
-        }),
-        status: None,
-    }
+    let (cluster_ip, selector) = (Some("None".to_owned()), selector.cloned());
+    let spec = ServiceSpec { cluster_ip, ports: Some(ports), selector, ..ServiceSpec::default() };
+    Service { metadata: common.metadata(name, names::SERVICE_TYPE_PRIVATE), spec: Some(spec), status: None }
 }
 
 /// Returns the public Service if we create it, with port 80 and the backend's port if that is different.
@@ -131,11 +114,8 @@ pub(crate) fn public(common: &Common, name: &str, port: &BackendPort) -> Service
     if port.number != 80 {
         ports.push(common.port(&format!("{traffic}-backend"), port.number, port.target.clone()));
     }
-    Service {
-        metadata: common.metadata(name, names::SERVICE_TYPE_PUBLIC),
-        spec: Some(ServiceSpec { ports: Some(ports), ..ServiceSpec::default() }),
-        status: None,
-    }
+    let spec = ServiceSpec { ports: Some(ports), ..ServiceSpec::default() };
+    Service { metadata: common.metadata(name, names::SERVICE_TYPE_PUBLIC), spec: Some(spec), status: None }
 }
 
 /// Returns the reason why a Service cannot be adopted: none of its ports leads to the pods' port for requests.
@@ -239,23 +219,18 @@ pub(crate) fn corrected(have: &Service, want: &Service) -> Option<Service> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::standalone::services::service_ports::target_with;
     use serde_json::{Value, json};
 
     fn common() -> Common {
-        Common {
-            namespace: "ns".into(),
-            labels: [(names::WORKLOAD.to_owned(), "hello".to_owned())].into(),
-            owner: OwnerReference { uid: "sks".into(), controller: Some(true), ..OwnerReference::default() },
-            protocol: Protocol::Http1,
-        }
+        let labels = [(names::WORKLOAD.to_owned(), "hello".to_owned())].into();
+        let owner = OwnerReference { uid: "sks".into(), controller: Some(true), ..OwnerReference::default() };
+        Common { namespace: "ns".into(), labels, owner, protocol: Protocol::Http1 }
     }
 
     fn target() -> Target {
-        let containers = json!([{"name": "app", "ports": [
-            {"name": "web", "containerPort": 8080}, {"name": "metrics", "containerPort": 9100},
-        ]}]);
-        let containers = serde_json::from_value(containers).expect("containers");
-        Target { uid: "d".into(), replicas: Some(0), containers, ..Target::default() }
+        let ports = json!([{"name": "web", "containerPort": 8080}, {"name": "metrics", "containerPort": 9100}]);
+        target_with(json!([{"name": "app", "ports": ports}]))
     }
 
     fn web() -> BackendPort {
@@ -292,10 +267,8 @@ mod tests {
         let one = public(&common(), "hello", &at_80).spec.and_then(|spec| spec.ports).map(|ports| ports.len());
         assert_eq!(one, Some(1));
         let h2c = public(&Common { protocol: Protocol::H2c, ..common() }, "hello", &at_80);
-        assert_eq!(
-            ports(&h2c),
-            json!([{"name": "http2", "port": 80, "targetPort": 80, "protocol": "TCP", "appProtocol": "kubernetes.io/h2c"}])
-        );
+        let expected = json!({"name": "http2", "port": 80, "targetPort": 80, "protocol": "TCP", "appProtocol": H2C});
+        assert_eq!(ports(&h2c), json!([expected]));
     }
 
     #[test]

@@ -19,7 +19,7 @@
 //! are numbered in order, those of activators first, so that a switch from pods rewrites the first slice in one update.
 
 use super::adopt::is_controlled_by;
-use super::slices::{ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, is_ready, leads_to_activators, port_of, ready};
+use super::slices::{ENDPOINTS_MAX, SERVICE_NAME, is_ready, leads_to_activators, port_of, ready};
 use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::ports::slices::{Listed, group};
 use common::names;
@@ -206,7 +206,7 @@ impl SliceBuilder<'_> {
         for chunk in endpoints.chunks(ENDPOINTS_MAX) {
             let mut labels = inputs.labels.clone();
             labels.insert(SERVICE_NAME.to_owned(), inputs.service.to_owned());
-            labels.insert(SLICE_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned());
+            labels.insert(names::SLICE_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned());
             labels.insert(names::LEADS_TO.to_owned(), to.unwrap_or(names::LEADS_TO_PODS).to_owned());
             let mut prefix = format!("-zeroscale-{}", family.to_lowercase());
             if to.is_none() {
@@ -215,31 +215,20 @@ impl SliceBuilder<'_> {
                 prefix.push_str("-other");
             }
             let number = self.count.entry(prefix.clone()).or_default();
-            let name = names::child_name(inputs.service, &format!("{prefix}-{number}"));
+            let name = Some(names::child_name(inputs.service, &format!("{prefix}-{number}")));
             *number += 1;
-            self.slices.push(EndpointSlice {
-                metadata: ObjectMeta {
-                    name: Some(name),
-                    namespace: Some(inputs.namespace.to_owned()),
-                    labels: Some(labels),
-                    owner_references: Some(vec![inputs.owner.clone()]),
-                    ..ObjectMeta::default()
-                },
-                address_type: family.to_owned(),
-                endpoints: Some(chunk.to_vec()),
-                ports: Some(ports.clone()),
-            });
+            let (namespace, owner_references) = (Some(inputs.namespace.to_owned()), Some(vec![inputs.owner.clone()]));
+            let metadata =
+                ObjectMeta { name, namespace, labels: Some(labels), owner_references, ..ObjectMeta::default() };
+            let (endpoints, ports) = (Some(chunk.to_vec()), Some(ports.clone()));
+            self.slices.push(EndpointSlice { metadata, address_type: family.to_owned(), endpoints, ports });
         }
     }
 }
 
 fn endpoint_port(port: &ServedPort, number: i32) -> EndpointPort {
-    EndpointPort {
-        name: Some(port.id.name.clone()),
-        port: Some(number),
-        protocol: Some(port.protocol.clone()),
-        app_protocol: port.app_protocol.clone(),
-    }
+    let (name, protocol) = (Some(port.id.name.clone()), Some(port.protocol.clone()));
+    EndpointPort { name, port: Some(number), protocol, app_protocol: port.app_protocol.clone() }
 }
 
 /// Returns the endpoint of an activator, with the details from the slices of its own Service.
@@ -247,13 +236,8 @@ fn activator(slices: &[Arc<EndpointSlice>], address: IpAddr, ready: bool) -> End
     let is_it = |endpoint: &&Endpoint| endpoint.addresses.iter().any(|text| text.parse() == Ok(address));
     let known = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten()).find(is_it);
     let conditions = EndpointConditions { ready: Some(ready), serving: Some(true), terminating: Some(!ready) };
-    Endpoint {
-        addresses: vec![address.to_string()],
-        conditions: Some(conditions),
-        hints: None,
-        deprecated_topology: None,
-        ..known.cloned().unwrap_or_default()
-    }
+    let (addresses, conditions) = (vec![address.to_string()], Some(conditions));
+    Endpoint { addresses, conditions, hints: None, deprecated_topology: None, ..known.cloned().unwrap_or_default() }
 }
 
 #[cfg(test)]

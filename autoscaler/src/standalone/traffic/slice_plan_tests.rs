@@ -6,21 +6,14 @@ use serde_json::json;
 
 fn served(name: &str, port: u16, is_carried: bool) -> ServedPort {
     let id = PortId { name: name.to_owned(), port };
-    ServedPort {
-        workload: id.clone(),
-        id,
-        protocol: "TCP".into(),
-        app_protocol: None,
-        private: name.to_owned(),
-        is_carried,
-    }
+    let (workload, protocol, private) = (id.clone(), "TCP".into(), name.to_owned());
+    ServedPort { workload, id, protocol, app_protocol: None, private, is_carried }
 }
 
 fn at(address: &str, number: u16, ready: bool) -> Listed {
     Listed { address: address.parse().expect("an address"), number, ready }
 }
 
-/// Returns the slice of the private Service with one pod.
 fn pods(ready: bool) -> Vec<Arc<EndpointSlice>> {
     let value = json!({
         "metadata": {"name": "p", "namespace": "ns"}, "addressType": "IPv4",

@@ -152,14 +152,10 @@ impl Pass<'_> {
         let mut wanted: Vec<Wanted> = Vec::new();
         for port in ports.iter().flatten().filter(|port| port.is_carried) {
             if wanted.iter().all(|wanted| wanted.port != port.workload) {
-                wanted.push(Wanted {
-                    port: port.workload.clone(),
-                    in_slices: leads.iter().find_map(|(of, number)| number.filter(|_| *of == port.workload)),
-                    in_status: reported
-                        .clone()
-                        .find(|status| status.port == port.workload.port)
-                        .and_then(|status| status.number),
-                });
+                let in_slices = leads.iter().find_map(|(of, number)| number.filter(|_| *of == port.workload));
+                let in_status = reported.clone().find(|status| status.port == port.workload.port);
+                let in_status = in_status.and_then(|status| status.number);
+                wanted.push(Wanted { port: port.workload.clone(), in_slices, in_status });
             }
         }
         wanted.shrink_to_fit(); // The list is kept and usually has one element.

@@ -2,7 +2,7 @@
 
 use autoscaler_core::ports::claims::Claim;
 use common::RevisionKey as Key;
-use common::names;
+use common::names::{self, SLICE_MANAGED_BY};
 use common_api::ZeroScaler;
 use common_controller::objects::controller;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
@@ -14,7 +14,6 @@ use std::sync::Arc;
 pub(crate) const ENDPOINTS_MAX: usize = 1000;
 /// Label that ties a slice to its Service.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
-pub(crate) use common::names::SLICE_MANAGED_BY;
 
 pub(super) fn port_of(slice: &EndpointSlice, name: &str) -> Option<i32> {
     slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(name))?.port
@@ -24,7 +23,6 @@ pub(super) fn is_ready(endpoint: &Endpoint) -> bool {
     endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }
 
-/// Returns the number of ready addresses.
 pub(crate) fn ready(slices: &[Arc<EndpointSlice>]) -> usize {
     slices.iter().flat_map(|slice| slice.endpoints.iter().flatten()).filter(|e| is_ready(e)).count()
 }
@@ -57,11 +55,8 @@ pub(crate) fn claim_of(slice: &EndpointSlice) -> Option<Claim> {
 /// Write that brings the slices closer to the desired state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
-    /// Replaces an existing slice.
     Update(Box<EndpointSlice>),
-    /// Creates a slice.
     Create(Box<EndpointSlice>),
-    /// Deletes a slice by name.
     Delete(String),
 }
 

@@ -62,10 +62,7 @@ pub struct Page {
 /// Reads a text. A stored value of another type, which a former definition allowed, is read as `None`: one object must
 /// never make a list unreadable.
 fn text<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Error> {
-    Ok(match Value::deserialize(value)? {
-        Value::String(text) => Some(text),
-        _ => None,
-    })
+    Ok(Value::deserialize(value)?.as_str().map(str::to_owned))
 }
 
 /// Response that is sent at once, instead of holding a request, while the workload starts.

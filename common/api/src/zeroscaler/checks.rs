@@ -7,7 +7,7 @@ use super::answers::BODY_LENGTH_MAX;
 use common::golang::{GoDuration, parse_duration};
 use regex::Regex;
 use serde_json::Value;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 /// Rule about one value.
 #[derive(Clone, Copy, Debug)]
@@ -37,24 +37,18 @@ pub struct Pattern {
     pub(super) length_max: i64,
     /// Expected form, in words.
     pub(super) rule: &'static str,
-    compiled: LazyLock<Option<Regex>>,
-}
-
-macro_rules! pattern {
-    ($name:ident, $length_max:expr, $expression:expr, $rule:expr) => {
-        pub(crate) static $name: Pattern = Pattern {
-            expression: $expression,
-            length_max: $length_max,
-            rule: $rule,
-            compiled: LazyLock::new(|| Regex::new($expression).ok()),
-        };
-    };
+    compiled: OnceLock<Option<Regex>>,
 }
 
 impl Pattern {
+    const fn new(length_max: i64, expression: &'static str, rule: &'static str) -> Self {
+        Self { expression, length_max, rule, compiled: OnceLock::new() }
+    }
+
     pub(crate) fn matches(&self, text: &str) -> bool {
         let short = i64::try_from(text.chars().count()).is_ok_and(|length| length <= self.length_max);
-        short && self.compiled.as_ref().is_some_and(|regex| regex.is_match(text))
+        let compiled = || self.compiled.get_or_init(|| Regex::new(self.expression).ok()).as_ref();
+        short && compiled().is_some_and(|regex| regex.is_match(text))
     }
 }
 
@@ -71,74 +65,68 @@ const fn span(least: &'static str, most: &'static str, pattern: &'static Pattern
     Check::Span(Span { least, most, pattern, example })
 }
 
-pattern!(
-    API_VERSION,
+pub(crate) static API_VERSION: Pattern = Pattern::new(
     317,
     "^([a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*/)?[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
-    "a version, or a group, a slash and a version is expected, such as apps/v1"
+    "a version, or a group, a slash and a version is expected, such as apps/v1",
 );
-pattern!(KIND, 63, "^[A-Za-z][A-Za-z0-9]*$", "a kind is expected, such as Deployment");
-pattern!(
-    OBJECT_NAME,
+pub(crate) static KIND: Pattern = Pattern::new(63, "^[A-Za-z][A-Za-z0-9]*$", "a kind is expected, such as Deployment");
+pub(crate) static OBJECT_NAME: Pattern = Pattern::new(
     253,
     "^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$",
-    "the name of an object is expected: a-z, 0-9, - and ., at most 253 characters"
+    "the name of an object is expected: a-z, 0-9, - and ., at most 253 characters",
 );
-pattern!(
-    SERVICE_NAME,
+pub(crate) static SERVICE_NAME: Pattern = Pattern::new(
     63,
     "^[a-z]([a-z0-9-]*[a-z0-9])?$",
-    "the name of a Service is expected: a-z, 0-9 and -, beginning with a letter, at most 63 characters"
+    "the name of a Service is expected: a-z, 0-9 and -, beginning with a letter, at most 63 characters",
 );
-pattern!(
-    PORT_NAME,
+pub(crate) static PORT_NAME: Pattern = Pattern::new(
     63,
     "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
-    "the name of a Service's port is expected, or its number: a-z, 0-9 and -, at most 63 characters"
+    "the name of a Service's port is expected, or its number: a-z, 0-9 and -, at most 63 characters",
 );
-pattern!(
-    PROBE,
+pub(crate) static PROBE: Pattern = Pattern::new(
     1024,
     "^(auto|tcp|kubernetes|http:/[!-\"$-~]*)$",
-    "auto, tcp, kubernetes, or http: and a path is expected"
+    "auto, tcp, kubernetes, or http: and a path is expected",
 );
-pattern!(
-    HOST,
+pub(crate) static HOST: Pattern = Pattern::new(
     253,
     "^([*][.])?[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?([.][a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$",
-    "a host in lower case is expected, or *. and a domain, without scheme and port"
+    "a host in lower case is expected, or *. and a domain, without scheme and port",
 );
-pattern!(
-    PATH,
+pub(crate) static PATH: Pattern = Pattern::new(
     256,
     "^/[!-\"$-)+-~]*[*]?$",
-    "a path is expected, such as /robots.txt, or a path that ends with *, such as /assets/*"
+    "a path is expected, such as /robots.txt, or a path that ends with *, such as /assets/*",
 );
-pattern!(
-    CRON,
+pub(crate) static CRON: Pattern = Pattern::new(
     128,
     "^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[A-Za-z0-9*/,#?+-]+( [A-Za-z0-9*/,#?+-]+){4})$",
-    "five fields with a space between each are expected, such as 0 8 * * 1-5, or @daily"
+    "five fields with a space between each are expected, such as 0 8 * * 1-5, or @daily",
 );
-pattern!(
-    TIME_ZONE,
+pub(crate) static TIME_ZONE: Pattern = Pattern::new(
     64,
     "^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$",
-    "the name of a time zone is expected, such as Europe/Berlin"
+    "the name of a time zone is expected, such as Europe/Berlin",
 );
-pattern!(METHOD, 32, "^[A-Z][A-Z-]*$", "a method is expected, in capital letters, such as GET");
-pattern!(MEDIA_TYPE, 128, "^[a-z0-9.+-]+/[a-z0-9.+-]+$", "a media type is expected, in lower case, such as text/html");
-pattern!(HEADER_NAME, 128, "^[A-Za-z0-9!#$%&*+.^_`|~-]+$", "the name of a header is expected, such as Content-Type");
-pattern!(HEADER_VALUE, 1024, "^([!-~]([ -~]*[!-~])?)?$", "the value of a header is expected: printable ASCII");
-pattern!(
-    TIME,
+pub(crate) static METHOD: Pattern =
+    Pattern::new(32, "^[A-Z][A-Z-]*$", "a method is expected, in capital letters, such as GET");
+pub(crate) static MEDIA_TYPE: Pattern =
+    Pattern::new(128, "^[a-z0-9.+-]+/[a-z0-9.+-]+$", "a media type is expected, in lower case, such as text/html");
+pub(crate) static HEADER_NAME: Pattern =
+    Pattern::new(128, "^[A-Za-z0-9!#$%&*+.^_`|~-]+$", "the name of a header is expected, such as Content-Type");
+pub(crate) static HEADER_VALUE: Pattern =
+    Pattern::new(1024, "^([!-~]([ -~]*[!-~])?)?$", "the value of a header is expected: printable ASCII");
+pub(crate) static TIME: Pattern = Pattern::new(
     40,
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$",
-    "a time is expected, such as 2026-01-31T08:00:00Z"
+    "a time is expected, such as 2026-01-31T08:00:00Z",
 );
-pattern!(ADDRESS, 253, "(^|[.])[0-9]+$", "");
-pattern!(DURATION, 32, "^(0|([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+)$", "");
-pattern!(WHOLE_SECONDS, 32, "^(0|([0-9]{1,6}(s|m|h))+)$", "");
+pub(crate) static ADDRESS: Pattern = Pattern::new(253, "(^|[.])[0-9]+$", "");
+pub(crate) static DURATION: Pattern = Pattern::new(32, "^(0|([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+)$", "");
+pub(crate) static WHOLE_SECONDS: Pattern = Pattern::new(32, "^(0|([0-9]{1,6}(s|m|h))+)$", "");
 
 pub(super) const HOST_LENGTH_MAX: i64 = 253;
 /// Message for a text that has the form of a host but cannot be one.

@@ -23,10 +23,7 @@ impl DurationText {
         &self.0
     }
 
-    /// Parses the text.
-    ///
-    /// # Errors
-    /// Fails if the text is not a duration.
+    /// Parses the text. Fails if the text is not a duration.
     pub fn parse(&self) -> Result<GoDuration, ParseError> {
         parse_duration(&self.0)
     }

@@ -14,7 +14,6 @@ use serde_json::Value;
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-const AFTER: &str = "30s";
 const AFTER_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Another Service of the same namespace, which responds if the workload does not wake in time or cannot wake.
@@ -46,7 +45,7 @@ impl Fallback {
     }
 
     fn default_after() -> DurationText {
-        DurationText::new(AFTER)
+        DurationText::new("30s")
     }
 }
 

@@ -34,7 +34,10 @@ pub fn page() -> String {
     TEMPLATE
         .replace("<!-- spec -->\n", &table("spec"))
         .replace("<!-- status -->\n", &table("status"))
-        .replace("<!-- rules -->\n", &rules().map(|rule| format!("- {}.\n", rule.description)).concat())
+        .replace(
+            "<!-- rules -->\n",
+            &rules().iter().map(|rule| format!("- {}.\n", rule.description)).collect::<String>(),
+        )
         .replace("<!-- types -->", &list(&TYPES))
         .replace("<!-- plain -->", &names(&plain))
         .replace("<!-- wide -->", &names(&wide))

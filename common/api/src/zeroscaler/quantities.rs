@@ -7,8 +7,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// Reads a value that contains quantities. A quantity of any type becomes a text, which is checked when it is used.
-///
-/// # Errors
 /// Fails if the value does not have the form of `T`.
 pub(super) fn deserialize<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     let mut value = Value::deserialize(deserializer)?;

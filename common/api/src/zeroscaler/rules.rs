@@ -23,7 +23,12 @@ pub struct Rule {
 }
 
 /// Returns all rules. Comparisons hold if one of their fields is absent.
-pub fn rules() -> [Rule; 12] {
+pub fn rules() -> Vec<Rule> {
+    scale_rules().into_iter().chain(entry_and_wake_rules()).collect()
+}
+
+/// Returns the rules about the scale.
+fn scale_rules() -> [Rule; 5] {
     [
         Rule {
             at: "spec.scale",
@@ -61,6 +66,12 @@ pub fn rules() -> [Rule; 12] {
                       .format([self.scale.load.concurrency, self.concurrency])",
             description: "`scale.load.concurrency` is not above `concurrency`, unless that is 0",
         },
+    ]
+}
+
+/// Returns the rules about entries of lists (metrics, ports, static responses, schedules) and about fallbacks.
+fn entry_and_wake_rules() -> [Rule; 7] {
+    [
         Rule {
             at: "spec.metrics[]",
             field: "",

@@ -211,36 +211,23 @@ mod tests {
     #[test]
     fn equivalent_objects_and_annotations_give_the_same_spec() {
         let config = AutoscalerConfig { stable_window: Duration::from_secs(40), ..AutoscalerConfig::default() };
-        type Row<'a> = (&'a str, i32, &'a [(&'a str, &'a str)]);
-        let rows: [Row<'_>; 8] = [
-            ("{}", 0, &[]),
-            ("{}", 7, &[]),
-            ("{load: {concurrency: 0.5}}", 0, &[("target", "0.5")]),
-            (
-                "{load: {concurrency: 9, utilization: 50}}",
-                10,
-                &[("target", "9"), ("target-utilization-percentage", "50")],
-            ),
-            ("{load: {rps: 30}}", 10, &[("metric", "rps"), ("target", "30")]),
-            (
-                "{load: {rps: 30, utilization: 100}, window: 90s}",
-                0,
-                &[("metric", "rps"), ("target", "30"), ("target-utilization-percentage", "100"), ("window", "90s")],
-            ),
-            (
-                "{downDelay: 1m, activation: 3, panic: {threshold: 400}}",
-                0,
-                &[("scale-down-delay", "1m"), ("activation-scale", "3"), ("panic-threshold-percentage", "400")],
-            ),
-            (
-                "{window: 25s, panic: {window: 3s}, initial: 2}",
-                0,
-                &[("window", "25s"), ("panic-window-percentage", "10"), ("initial-scale", "2")],
-            ),
+        let rows = [
+            ("{}", 0, ""),
+            ("{}", 7, ""),
+            ("{load: {concurrency: 0.5}}", 0, "target=0.5"),
+            ("{load: {concurrency: 9, utilization: 50}}", 10, "target=9 target-utilization-percentage=50"),
+            ("{load: {rps: 30}}", 10, "metric=rps target=30"),
+            ("{load: {rps: 30, utilization: 100}}", 0, "metric=rps target=30 target-utilization-percentage=100"),
+            ("{window: 90s}", 0, "window=90s"),
+            ("{downDelay: 1m, activation: 3}", 0, "scale-down-delay=1m activation-scale=3"),
+            ("{panic: {threshold: 400}}", 0, "panic-threshold-percentage=400"),
+            ("{window: 25s, panic: {window: 3s}}", 0, "window=25s panic-window-percentage=10"),
+            ("{initial: 2}", 0, "initial-scale=2"),
         ];
         for (yaml, limit, pairs) in rows {
+            let pairs = pairs.split_whitespace().filter_map(|pair| pair.split_once('='));
             let key = |name: &str| format!("autoscaling.knative.dev/{name}");
-            let annotations: Annotations = pairs.iter().map(|(name, value)| (key(name), (*value).to_owned())).collect();
+            let annotations: Annotations = pairs.map(|(name, value)| (key(name), value.to_owned())).collect();
             let expected = annotations::decider_spec(&annotations, &config, i64::from(limit), true);
             assert_eq!(scale(yaml).decider_spec(&config, limit), expected, "{yaml}");
         }
@@ -258,10 +245,8 @@ mod tests {
         for (yaml, (min, max)) in rows {
             assert_eq!(scale(yaml).bounds(&config), Bounds { min, max }, "{yaml}");
         }
-        let (set, wrong) = (
-            "{grace: 1500ms, retention: 2m}",
-            "{grace: soon, retention: -1s, window: x, downDelay: 1d, panic: {window: y}}",
-        );
+        let set = "{grace: 1500ms, retention: 2m}";
+        let wrong = "{grace: soon, retention: -1s, window: x, downDelay: 1d, panic: {window: y}}";
         for (yaml, grace, retention) in [("{}", 30_000, 0), (set, 1500, 120_000), (wrong, 30_000, 0)] {
             let (scale, millis) = (scale(yaml), Duration::from_millis);
             assert_eq!((scale.grace(&config), scale.retention(&config)), (millis(grace), millis(retention)), "{yaml}");

@@ -4,8 +4,6 @@ use super::DurationText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-const NO_LIMIT: &str = "0s";
-
 /// Time limits of an exchange. They begin when a pod has the request; `wake.timeout` limits the wait for a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -20,7 +18,7 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        let none = || DurationText::new(NO_LIMIT);
+        let none = || DurationText::new("0s");
         Self { request: none(), response_start: none(), idle: none() }
     }
 }

@@ -17,10 +17,7 @@ use std::sync::LazyLock;
 static RULES: LazyLock<CompiledSchema> = LazyLock::new(|| kube_cel::compile_schema(&crd::schema_of_rules()));
 
 impl ZeroScaler {
-    /// Checks the spec by itself.
-    ///
-    /// # Errors
-    /// Returns every violation: field, value, rule.
+    /// Checks the spec by itself. Returns every violation: field, value, rule.
     pub fn validate(&self) -> Result<(), FieldErrors> {
         let mut errors = FieldErrors::new();
         // A spec consists of maps, lists, texts and numbers, which JSON can represent.
@@ -30,10 +27,7 @@ impl ZeroScaler {
         errors.into_result()
     }
 
-    /// Checks the spec by itself and against the cluster's limits.
-    ///
-    /// # Errors
-    /// Returns every violation: field, value, rule.
+    /// Checks the spec by itself and against the cluster's limits. Returns every violation: field, value, rule.
     pub fn validate_in(&self, config: &AutoscalerConfig) -> Result<(), FieldErrors> {
         let mut errors = self.validate().err().unwrap_or_default();
         let limit = config.max_scale_limit;
@@ -59,10 +53,8 @@ impl ZeroScaler {
     }
 }
 
-/// Checks an object in JSON, for the embedded API server, whose schema handles values of a wrong type.
-///
-/// # Errors
-/// Returns every violation: field, value, rule.
+/// Checks an object in JSON, for the embedded API server, whose schema handles values of a wrong type. Returns every
+/// violation: field, value, rule.
 pub fn validate_json(object: &Value) -> Result<(), FieldErrors> {
     serde_json::from_value::<ZeroScaler>(object.clone()).map_or(Ok(()), |object| object.validate())
 }

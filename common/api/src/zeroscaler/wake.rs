@@ -7,9 +7,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-const TIMEOUT: &str = "300s";
-const MAX_HELD: i32 = 10_000;
-const PROBE_AUTO: &str = "auto";
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
 /// Limits of the wait for a pod, responses during that time, and readiness of pods.
@@ -49,9 +46,9 @@ pub struct Wake {
 impl Default for Wake {
     fn default() -> Self {
         Self {
-            timeout: DurationText::new(TIMEOUT),
-            max_held: MAX_HELD,
-            probe: PROBE_AUTO.to_owned(),
+            timeout: DurationText::new("300s"),
+            max_held: 10_000,
+            probe: "auto".to_owned(),
             page: None,
             placeholder: None,
             fixed: Vec::new(),

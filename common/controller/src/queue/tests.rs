@@ -1,6 +1,7 @@
 //! Priorities, workers, timers and back-offs, under paused time.
 
 use super::*;
+use std::iter::from_fn;
 use tokio_test::{assert_pending, assert_ready, task};
 
 type Names = WorkQueue<&'static str>;
@@ -38,11 +39,9 @@ async fn a_key_is_queued_once_and_decisions_go_first() {
     queue.add("poke", Priority::Urgent);
     queue.add("sweep-too", Priority::Urgent); // Moves up.
     assert_eq!(queue.depth(), 5);
-    let mut order = Vec::new();
-    for _ in 0..5 {
-        order.push(take(&queue).await);
+    for expected in ["poke", "sweep-too", "event", "birth", "sweep"] {
+        assert_eq!(take(&queue).await, expected);
     }
-    assert_eq!(order, ["poke", "sweep-too", "event", "birth", "sweep"]);
     assert_pending!(task::spawn(queue.next()).poll());
     let state = queue.shared.state.lock();
     assert!(state.entries.is_empty() && state.waiting.is_empty(), "nothing is left behind");
@@ -106,14 +105,19 @@ async fn urgent_workers_serve_urgent_keys_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timers_keep_the_earliest_time() {
+async fn timers_keep_the_earliest_time_and_wake_a_sleeping_worker() {
     let queue = Names::new();
-    let start = Instant::now();
     queue.add_after("a", Duration::from_secs(10));
+    let mut worker = task::spawn(queue.next());
+    assert_pending!(worker.poll());
     queue.add_after("a", Duration::from_secs(3));
+    assert!(worker.is_woken());
+    assert_pending!(worker.poll());
     queue.add_after("a", Duration::from_secs(5));
-    assert_eq!(take(&queue).await, "a");
-    assert_eq!(start.elapsed(), Duration::from_secs(3));
+    tokio::time::advance(Duration::from_millis(2_999)).await;
+    assert_pending!(worker.poll());
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert_eq!(*assert_ready!(worker.poll()).key(), "a");
     assert_pending!(task::spawn(queue.next()).poll(), "the later times are forgotten");
     assert!(queue.shared.state.lock().timers.is_empty());
 }
@@ -127,24 +131,8 @@ async fn timers_have_the_highest_requested_priority() {
     }
     queue.add_after("usual", Duration::from_secs(2));
     tokio::time::advance(Duration::from_secs(2)).await;
-    let mut served = Vec::new();
-    while let Some(item) = queue.try_next() {
-        served.push((*item.key(), item.priority()));
-    }
+    let served: Vec<_> = from_fn(|| queue.try_next()).map(|item| (*item.key(), item.priority())).collect();
     assert_eq!(served, [("both", Priority::Normal), ("usual", Priority::Normal), ("slow", Priority::Slow)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sleeping_worker_wakes_for_an_earlier_timer() {
-    let queue = Names::new();
-    queue.add_after("late", Duration::from_secs(60));
-    let mut worker = task::spawn(queue.next());
-    assert_pending!(worker.poll());
-    queue.add_after("soon", Duration::from_secs(1));
-    assert!(worker.is_woken());
-    assert_pending!(worker.poll());
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert_eq!(*assert_ready!(worker.poll()).key(), "soon");
 }
 
 /// Goal: this holds whichever worker waited for the previous timer. Method: two workers that wait before there is any
@@ -172,14 +160,11 @@ async fn an_idle_worker_serves_a_timer_while_another_worker_is_busy() {
 async fn failures_back_off_and_a_success_resets_the_delay() {
     let queue = Names::new();
     queue.add("a", Priority::Normal);
-    let mut waits = vec![];
-    for _ in 0..4 {
+    for wait in [0, 5, 10, 20] {
         let start = Instant::now();
-        let item = queue.next().await;
-        waits.push(start.elapsed().as_millis());
-        item.retry();
+        queue.next().await.retry();
+        assert_eq!(start.elapsed().as_millis(), wait);
     }
-    assert_eq!(waits, [0, 5, 10, 20]);
     let start = Instant::now();
     drop(queue.next().await);
     assert_eq!(start.elapsed(), Duration::from_millis(40));
@@ -205,20 +190,12 @@ async fn failures_back_off_and_a_success_resets_the_delay() {
 #[tokio::test(start_paused = true)]
 async fn every_waiting_worker_gets_one_of_the_keys() {
     let queue = Names::new();
-    let workers: Vec<_> = (0..3)
-        .map(|_| {
-            let queue = queue.clone();
-            tokio::spawn(async move { take(&queue).await })
-        })
-        .collect();
-    tokio::task::yield_now().await;
-    for key in ["a", "b", "c"] {
-        queue.add(key, Priority::Normal);
-    }
-    let mut keys = vec![];
-    for worker in workers {
-        keys.push(worker.await.expect("a worker ends"));
-    }
+    let mut workers = [(); 3].map(|()| task::spawn(queue.next()));
+    workers.iter_mut().for_each(|worker| assert_pending!(worker.poll()));
+    ["a", "b", "c"].into_iter().for_each(|key| queue.add(key, Priority::Normal));
+    assert!(workers.iter().all(|worker| worker.is_woken()));
+    let items: Vec<_> = workers.iter_mut().map(|worker| assert_ready!(worker.poll())).collect();
+    let mut keys: Vec<_> = items.iter().map(|item| *item.key()).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["a", "b", "c"]);
 }

@@ -19,11 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER_MAX: usize = 256 * 1024;
 
 /// Sends `GET path` to the admin port at `admin`. Returns the status and the JSON body (null if the body is not JSON).
-/// Uses TLS if `trust` is set.
-///
-/// # Errors
-/// Fails if no process listens there, if no response comes within five seconds, or if the certificate does not satisfy
-/// `trust`.
+/// Uses TLS if `trust` is set. Fails if no process listens there, if no response comes within five seconds, or if the
+/// certificate does not satisfy `trust`.
 pub async fn get(admin: SocketAddr, trust: Option<&Trust>, path: &str) -> anyhow::Result<(StatusCode, Value)> {
     let response = timeout(PATIENCE, connect(admin, trust, path)).await;
     response.with_context(|| format!("{admin} did not respond within {PATIENCE:?}"))?

@@ -12,8 +12,7 @@ fn an_invalid_setting_is_an_error_that_names_its_variable() {
     assert!(tls_from(&[]).expect("off").is_none());
     assert!(tls_from(&[("CERT", "c"), ("KEY", "k"), ("CLIENT_AUTH", "None")]).expect("on").is_some());
     let pair = [("CERT", "c"), ("KEY", "k")];
-    type Row<'a> = (&'a [(&'a str, &'a str)], &'a str);
-    let rows: [Row<'_>; 5] = [
+    let rows: [(&[(&str, &str)], &str); 5] = [
         (&pair[..1], "CERT"),
         (&pair[1..], "KEY"),
         (&[pair[0], pair[1], ("CLIENT_AUTH", "require")], "CLIENT_AUTH"),

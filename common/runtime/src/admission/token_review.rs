@@ -10,10 +10,8 @@ use tokio::time::timeout;
 /// Longest wait for a review; a peer that connects waits 3 s.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the owner of `token`, if it is a token for `audience`.
-///
-/// # Errors
-/// Fails if the token is unknown or not for `audience`, or if the API server cannot be asked.
+/// Returns the owner of `token`, if it is a token for `audience`. Fails if the token is unknown or not for `audience`,
+/// or if the API server cannot be asked.
 pub(super) async fn review(reviews: &Api<TokenReview>, audience: &str, token: &str) -> Result<UserInfo, TokenError> {
     let spec = TokenReviewSpec { audiences: Some(vec![audience.to_owned()]), token: token.to_owned() };
     let review = TokenReview { spec, ..TokenReview::default() };
@@ -28,10 +26,8 @@ pub(super) async fn review(reviews: &Api<TokenReview>, audience: &str, token: &s
         Err(_) => return Err(TokenError::Unknown("the API server does not respond".into())),
     };
     let is_for_us = status.audiences.iter().flatten().any(|known| known == audience);
-    match status.authenticated == Some(true) && is_for_us {
-        true => Ok(status.user.unwrap_or_default()),
-        false => Err(TokenError::BadToken(audience.to_owned())),
-    }
+    let is_good = status.authenticated == Some(true) && is_for_us;
+    if is_good { Ok(status.user.unwrap_or_default()) } else { Err(TokenError::BadToken(audience.to_owned())) }
 }
 
 /// Returns the name of the user's ServiceAccount, if the user is one of `namespace`.

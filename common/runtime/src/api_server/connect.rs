@@ -44,10 +44,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 
 pub(super) type ApiService = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
-/// Returns a client builder for the API server in `config`.
-///
-/// # Errors
-/// Fails if the configuration cannot be used.
+/// Returns a client builder for the API server in `config`. Fails if the configuration cannot be used.
 pub(super) fn client_builder(config: Config) -> kube::Result<ClientBuilder<ApiService>> {
     if config.proxy_url.is_some() {
         return ClientBuilder::try_from(config);
@@ -89,6 +86,7 @@ fn connector() -> HttpConnector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::listen;
     use bytes::Bytes;
     use futures::FutureExt;
     use http_body_util::Full;
@@ -100,15 +98,14 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use tokio::net::TcpListener;
     use tokio::sync::{Barrier, watch};
     use tokio::time::timeout;
 
     /// Goal: the loss of a server that disappears silently is noticed within half a minute.
     #[tokio::test]
     async fn keepalive_notices_a_lost_server_within_half_a_minute() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let uri: http::Uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
+        let (_listener, address) = listen().await;
+        let uri: http::Uri = format!("http://{address}").parse().expect("a URI");
         let stream = connector().oneshot(uri).await.expect("connected");
         let socket = socket2::SockRef::from(stream.inner());
         let time = |option: std::io::Result<Duration>| option.expect("an option of the socket");
@@ -125,8 +122,8 @@ mod tests {
     where
         F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
+        let (listener, address) = listen().await;
+        let uri = format!("http://{address}").parse().expect("a URI");
         let (open, observed) = watch::channel((0_usize, 0_usize));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {

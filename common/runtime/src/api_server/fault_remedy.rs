@@ -13,7 +13,6 @@ const PERMISSION: &str = "grant this permission to the account: apply the roles 
 /// Remedy for missing permissions on metrics that are not Kubernetes' own.
 const METRICS_PERMISSION: &str = "kubectl apply --server-side -k deploy/kubernetes/custom-metrics";
 
-/// Returns the remedy for a missing permission.
 pub(super) fn permission_remedy(info: &RequestInfo) -> &'static str {
     match info.group.as_str() {
         "custom.metrics.k8s.io" | "external.metrics.k8s.io" => METRICS_PERMISSION,
@@ -21,11 +20,9 @@ pub(super) fn permission_remedy(info: &RequestInfo) -> &'static str {
     }
 }
 
-/// Remedy for an unknown token.
 pub(super) const UNKNOWN_TOKEN: &str = "the API server does not know the ServiceAccount, or the user of the \
      kubeconfig: the token has expired or belongs to another cluster, or the account was deleted; apply \
      deploy/kubernetes/base/accounts.yaml, or use another kubeconfig";
-/// Remedy for missing responses.
 pub(super) const NO_RESPONSE: &str = "the API server accepts connections and does not respond: check its health, and \
      the network between it and this process";
 
@@ -34,33 +31,23 @@ pub(super) fn is_missing_permission(message: &str) -> bool {
     message.contains("User \"") && message.contains("\" cannot ")
 }
 
-/// Returns the remedy for a resource that is not served.
 pub(super) fn not_served(info: &RequestInfo) -> String {
     let name = info.qualified();
+    let missing = format!("the CustomResourceDefinition {name} is missing");
+    let apply = format!("{missing}: kubectl apply --server-side -k deploy/kubernetes/crds");
     match info.group.as_str() {
-        "autoscaling.internal.knative.dev" | "networking.internal.knative.dev" => format!(
-            "the CustomResourceDefinition {name} is missing: kubectl apply --server-side -k deploy/kubernetes/crds \
-             (drop-in: install the definitions of Knative Serving)"
-        ),
-        "zeroscale.dev" => {
-            format!(
-                "the CustomResourceDefinition {name} is missing: kubectl apply --server-side -k deploy/kubernetes/crds"
-            )
+        "autoscaling.internal.knative.dev" | "networking.internal.knative.dev" => {
+            format!("{apply} (drop-in: install the definitions of Knative Serving)")
         }
-        "serving.knative.dev" => {
-            format!(
-                "the CustomResourceDefinition {name} is missing: install Knative Serving, or set \
-                 ZEROSCALE_MODE=standalone"
-            )
-        }
+        "zeroscale.dev" => apply,
+        "serving.knative.dev" => format!("{missing}: install Knative Serving, or set ZEROSCALE_MODE=standalone"),
         "metrics.k8s.io" => "install a metrics server".to_owned(),
         "custom.metrics.k8s.io" | "external.metrics.k8s.io" => format!("install an adapter that serves {}", info.group),
         "" => format!("the API server has no resource {name}"),
-        _ => format!("the CustomResourceDefinition {name} is missing, or the API server is too old for it"),
+        _ => format!("{missing}, or the API server is too old for it"),
     }
 }
 
-/// Returns the remedy for a connection error.
 pub(super) fn unreachable(error: &(dyn Error + 'static), server: &str) -> String {
     for cause in causes(error) {
         if let Some(rustls::Error::InvalidCertificate(_)) = cause.downcast_ref() {
@@ -158,10 +145,7 @@ mod tests {
     #[test]
     fn a_missing_permission_is_distinguished_from_other_403s() {
         let rows = [
-            (
-                "pods is forbidden: User \"a\" cannot list resource \"pods\" in API group \"\" at the cluster scope",
-                true,
-            ),
+            (r#"pods is forbidden: User "a" cannot list resource "pods" in API group "" at the cluster scope"#, true),
             ("services \"a\" is forbidden: unable to create new content in namespace x", false),
             ("pods \"a\" is forbidden: exceeded quota: q", false),
         ];

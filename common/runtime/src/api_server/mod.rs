@@ -49,10 +49,8 @@ pub fn is_reported(error: &kube::Error) -> bool {
 }
 
 /// Returns the address of the API server and our credentials: from the file at `kubeconfig`, else from the one that
-/// `KUBECONFIG` names or `~/.kube/config`, else from the Pod's own ServiceAccount.
-///
-/// # Errors
-/// Fails if none can be used; the error names the file, the problem and the remedy.
+/// `KUBECONFIG` names or `~/.kube/config`, else from the Pod's own ServiceAccount. Fails if none can be used; the error
+/// names the file, the problem and the remedy.
 pub async fn config(kubeconfig: Option<&Path>, selected: &KubeConfigOptions) -> anyhow::Result<Config> {
     let named = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
     let (what, config) = match (kubeconfig, named) {

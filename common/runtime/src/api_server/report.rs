@@ -34,10 +34,8 @@ const FAULTS_MAX: usize = 256;
 const REFUSAL_MAX: usize = 64 * 1024;
 
 /// Returns a client of the API server in `config` that logs faults; see [the module](super). Its user agent is
-/// `zeroscale-COMPONENT`, which appears in the API server's audit log and in the `managedFields` of objects.
-///
-/// # Errors
-/// Fails if the configuration cannot be used.
+/// `zeroscale-COMPONENT`, which appears in the API server's audit log and in the `managedFields` of objects. Fails if
+/// the configuration cannot be used.
 pub fn client(mut config: Config, component: &str) -> kube::Result<Client> {
     config.headers.push((USER_AGENT, user_agent(component)));
     let faults =
@@ -53,7 +51,6 @@ fn user_agent(component: &str) -> HeaderValue {
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("zeroscale"))
 }
 
-/// Known faults.
 struct Faults {
     server: String,
     /// Faults of the connection to the server.
@@ -79,12 +76,12 @@ impl Faults {
 
     fn unanswered(&self, waited: Duration) {
         let error = format!("no response within {} s", waited.as_secs().max(1));
-        self.connection.lock().failed_with_remedy(&error, &NO_RESPONSE);
+        self.connection.lock().failed_with_remedy(&error, Some(&NO_RESPONSE));
     }
 
     fn unreachable(&self, error: &(dyn Error + 'static)) {
         let remedy = fault_remedy::unreachable(error, &self.server);
-        self.connection.lock().failed_with_remedy(&fault_remedy::chain(error), &remedy);
+        self.connection.lock().failed_with_remedy(&fault_remedy::chain(error), Some(&remedy));
     }
 
     fn failed(&self, fault: Fault, info: &RequestInfo, error: &str, remedy: &str) {
@@ -95,7 +92,7 @@ impl Faults {
         let new = || (info.namespace.clone(), FailureLog::for_operation(info.to_string()));
         let (namespace, failures) = faults.entry(fault).or_insert_with(new);
         namespace.clone_from(&info.namespace);
-        failures.failed_with_remedy(&error, &remedy);
+        failures.failed_with_remedy(&error, Some(&remedy));
     }
 
     /// Records a success. A permission that exists in one namespace may still be missing in another.
@@ -120,7 +117,7 @@ impl Faults {
         response: Response<Box<DynBody>>,
     ) -> Response<Box<DynBody>> {
         if response.status() == StatusCode::UNAUTHORIZED {
-            self.connection.lock().failed_with_remedy(&"401 Unauthorized", &UNKNOWN_TOKEN);
+            self.connection.lock().failed_with_remedy(&"401 Unauthorized", Some(&UNKNOWN_TOKEN));
             return response;
         }
         self.connection.lock().recovered();

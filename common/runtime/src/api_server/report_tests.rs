@@ -4,7 +4,6 @@ use super::*;
 use serde_json::json;
 use std::io;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpListener;
 use tower::ServiceExt;
 use tower::util::BoxService;
 
@@ -90,8 +89,8 @@ async fn a_connection_error_is_passed_on() {
 /// Goal: the user agent names the component in the form from which the API server derives the field manager.
 #[tokio::test]
 async fn the_user_agent_names_the_component() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
+    let (listener, address) = crate::tests::listen().await;
+    let uri = format!("http://{address}").parse().expect("a URI");
     let client = client(Config::new(uri), "autoscaler").expect("usable");
     let asking = tokio::spawn(async move { client.apiserver_version().await });
     let (mut stream, _) = listener.accept().await.expect("a connection");

@@ -107,7 +107,7 @@ impl Ownership {
 
     /// Reports whether this process currently holds the bucket.
     pub fn owns(&self, bucket: usize) -> bool {
-        self.until(bucket).is_some_and(|until| Instant::now() < until)
+        self.views.read().get(bucket).is_some_and(|view| view.until.is_some_and(|until| Instant::now() < until))
     }
 
     /// Returns the holder of the bucket. `None` means: no holder, an identity that cannot be parsed, or a lease that
@@ -133,9 +133,5 @@ impl Ownership {
     /// Counts changes of holders and of this process's leases; renewals do not count.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
-    }
-
-    fn until(&self, bucket: usize) -> Option<Instant> {
-        self.views.read().get(bucket)?.until
     }
 }

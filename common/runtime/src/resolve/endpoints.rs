@@ -103,48 +103,40 @@ mod tests {
     use crate::tests::mock_api;
     use serde_json::json;
 
-    /// Goal: the permissions that either plane has are sufficient. Method: an API server that serves lists only.
+    /// Goal: ports are matched by name, only ready endpoints are returned, and the permissions that either plane has
+    /// are sufficient. Method: an API server that serves lists only.
     #[tokio::test]
-    async fn the_permission_to_list_is_enough() {
+    async fn the_ready_endpoints_of_a_port_are_found_by_lists_alone() {
         let server = mock_api(|request| {
             let query = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
-            let prefix = "/namespaces/system";
-            let items = if query.contains(&format!("{prefix}/services?&fieldSelector=metadata.name%3Dautoscaler")) {
-                json!([{"spec": {"ports": [{"port": 8080}]}}])
-            } else if query
-                .contains(&format!("{prefix}/endpointslices?&labelSelector=kubernetes.io%2Fservice-name%3Dautoscaler"))
-            {
-                json!([{"addressType": "IPv4", "ports": [{"port": 8080}], "endpoints": [{"addresses": ["10.0.0.1"]}]}])
+            let list = query.split_once("/namespaces/system/").map_or("", |(_, list)| list);
+            let items = if list.starts_with("services?&fieldSelector=metadata.name%3Dautoscaler") {
+                json!([{"spec": {"ports": [{"port": 8080}, {"name": "http", "port": 80, "targetPort": 8012},
+                                           {"name": "https", "port": 443},
+                                           {"name": "dns", "port": 53, "protocol": "UDP"}]}}])
+            } else if list.starts_with("endpointslices?&labelSelector=kubernetes.io%2Fservice-name%3Dautoscaler") {
+                json!([{"addressType": "IPv4", "ports": [{"port": 9}, {"name": "http", "port": 8012}],
+                        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
+                                      {"addresses": ["10.0.0.2"], "conditions": {"ready": false}},
+                                      {"addresses": ["10.0.0.3"]}]}])
             } else {
                 panic!("{query}")
             };
             Some((200, json!({"metadata": {}, "items": items})))
         });
         let resolver = Endpoints::new(server, "cluster.local");
-        let found = resolver.resolve("autoscaler.system.svc", 8080).await;
-        assert_eq!(found.expect("found"), ["10.0.0.1:8080".parse().expect("an address")]);
-    }
-
-    #[test]
-    fn ports_are_matched_by_name_and_only_ready_endpoints_are_given() {
-        let service: Service = serde_json::from_value(json!({"spec": {"ports": [
-            {"name": "http", "port": 80, "targetPort": 8012}, {"name": "dns", "port": 53, "protocol": "UDP"}]}}))
-        .expect("a Service");
-        assert_eq!(name_of_port(&service, 80), Some("http"));
-        assert_eq!((name_of_port(&service, 53), name_of_port(&service, 8012)), (None, None));
-
-        let slice: EndpointSlice = serde_json::from_value(json!({
-            "addressType": "IPv4",
-            "ports": [{"name": "other", "port": 1}, {"name": "http", "port": 8012}],
-            "endpoints": [
-                {"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
-                {"addresses": ["10.0.0.2"], "conditions": {"ready": false}},
-                {"addresses": ["10.0.0.3"]},
-            ],
-        }))
-        .expect("a slice");
-        let addresses: Vec<_> = ready(&slice, "http").map(|address| address.to_string()).collect();
-        assert_eq!(addresses, ["10.0.0.1:8012", "10.0.0.3:8012"]);
-        assert_eq!(ready(&slice, "https").count(), 0);
+        for (port, expected) in [
+            (8080, Ok(["10.0.0.1:9", "10.0.0.3:9"])),
+            (80, Ok(["10.0.0.1:8012", "10.0.0.3:8012"])),
+            (443, Err(io::ErrorKind::ConnectionRefused)),
+            (53, Err(io::ErrorKind::NotFound)),
+            (8012, Err(io::ErrorKind::NotFound)),
+        ] {
+            let mut found = resolver.resolve("autoscaler.system.svc", port).await.map_err(|error| error.kind());
+            found.iter_mut().for_each(|found| found.sort_unstable());
+            let parsed = |address: &str| -> SocketAddr { address.parse().expect("an address") };
+            let expected = expected.map(|addresses| addresses.map(parsed).to_vec());
+            assert_eq!(found, expected, "{port}");
+        }
     }
 }

@@ -27,11 +27,9 @@ use std::sync::Arc;
 
 /// Resolves a host.
 pub trait Resolve: Send + Sync + 'static {
-    /// Returns the addresses of `host:port`, best first.
-    ///
-    /// # Errors
-    /// Fails if the host is unknown or no source could be asked. `NotFound` and `ConnectionRefused` for a Service come
-    /// from the API server: there is no such Service with that port, or it has no ready endpoint.
+    /// Returns the addresses of `host:port`, best first. Fails if the host is unknown or no source could be asked.
+    /// `NotFound` and `ConnectionRefused` for a Service come from the API server: there is no such Service with that
+    /// port, or it has no ready endpoint.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
 
     /// Reports whether a Service's name may resolve to any other name, as that of an ExternalName does in DNS.
@@ -51,8 +49,6 @@ impl Resolve for Dns {
 }
 
 /// Returns the resolver that `ZEROSCALE_RESOLVER` names: `dns`, the default, or `endpoints`. `get` reads variables.
-///
-/// # Errors
 /// Fails for any other value.
 pub fn from_env(
     get: impl Fn(&str) -> Option<String>,

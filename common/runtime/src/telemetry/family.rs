@@ -58,11 +58,7 @@ impl<S: Clone + Eq + Hash, M: Clone> Family<S, M> {
     }
 }
 
-impl<S, M> Family<S, M>
-where
-    S: EncodeLabelSet + Send + Sync + 'static,
-    M: EncodeMetric + TypedMetric + Clone + Send + 'static,
-{
+impl<S: EncodeLabelSet + Send + Sync + 'static, M: EncodeMetric + TypedMetric + Clone + Send + 'static> Family<S, M> {
     /// Returns the family's current text.
     pub(super) fn text(&self, instrument: Instrument) -> FamilyText {
         let series: Vec<(Arc<S>, M)> =

@@ -114,24 +114,18 @@ impl From<Kind> for MetricType {
 mod tests {
     use super::*;
 
-    /// Goal: both names of an instrument match, by the exporter's rule.
     #[test]
     fn prometheus_names_follow_from_opentelemetrys() {
+        let of = |kind, name, unit| Instrument { unit, ..Instrument::new(kind, name, "") };
+        let renamed = Instrument { prometheus_base: Some("a_cpu"), ..of(Kind::Counter, "a.cpu.time", "s") };
         let rows = [
-            (Instrument::new(Kind::Gauge, "kn.revision.panic.mode", ""), "kn_revision_panic_mode"),
-            (Instrument { unit: "s", ..Instrument::new(Kind::Histogram, "a.took", "") }, "a_took_seconds"),
-            (Instrument { unit: "By", ..Instrument::new(Kind::Histogram, "a.size", "") }, "a_size_bytes"),
-            (Instrument { unit: "{request}/s", ..Instrument::new(Kind::Gauge, "a.rps", "") }, "a_rps_per_second"),
-            (Instrument { unit: "s", ..Instrument::new(Kind::Counter, "a.cpu", "") }, "a_cpu_seconds_total"),
-            (Instrument { unit: "{request}", ..Instrument::new(Kind::UpDownCounter, "a.held", "") }, "a_held"),
-            (
-                Instrument {
-                    unit: "s",
-                    prometheus_base: Some("a_cpu"),
-                    ..Instrument::new(Kind::Counter, "a.cpu.time", "")
-                },
-                "a_cpu_seconds_total",
-            ),
+            (of(Kind::Gauge, "kn.revision.panic.mode", ""), "kn_revision_panic_mode"),
+            (of(Kind::Histogram, "a.took", "s"), "a_took_seconds"),
+            (of(Kind::Histogram, "a.size", "By"), "a_size_bytes"),
+            (of(Kind::Gauge, "a.rps", "{request}/s"), "a_rps_per_second"),
+            (of(Kind::Counter, "a.cpu", "s"), "a_cpu_seconds_total"),
+            (of(Kind::UpDownCounter, "a.held", "{request}"), "a_held"),
+            (renamed, "a_cpu_seconds_total"),
         ];
         for (instrument, expected) in rows {
             assert_eq!(instrument.prometheus(), expected);

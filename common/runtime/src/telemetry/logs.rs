@@ -129,29 +129,17 @@ mod tests {
         }
     }
 
-    /// Goal: a name cannot make a log line look like another one.
+    /// Goal: a new level applies at once, and a name cannot make a log line look like another one. Method: a subscriber
+    /// that is active only in the closure; the process's own is unchanged.
     #[test]
-    fn unprintable_characters_are_escaped() {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let layer = fmt::layer().json().with_writer(move || Printable(writer.clone()));
-        let subscriber = tracing_subscriber::registry().with(layer);
-        tracing::subscriber::with_default(subscriber, || tracing::info!(name = "a\u{202e}b\u{1b}[2Kc", "said"));
-        let text = String::from_utf8(lines.0.lock().clone()).expect("text");
-        assert!(text.contains("a\\\\u{202e}b") && !text.contains(['\u{202e}', '\u{1b}']), "{text}");
-    }
-
-    /// Method: a subscriber that is active only in the closure; the process's own is unchanged.
-    #[test]
-    fn a_new_level_applies_at_once() {
+    fn a_new_level_applies_at_once_and_unprintable_characters_are_escaped() {
         let (filter, handle) = reload::Layer::new(EnvFilter::new("info"));
         let lines = Lines::default();
         let writer = lines.clone();
-        let subscriber =
-            tracing_subscriber::registry().with(filter).with(fmt::layer().with_writer(move || writer.clone()));
+        let layer = fmt::layer().json().with_writer(move || Printable(writer.clone()));
         let control = LogControl { filter: Some(handle) };
-        let log = |text: &str| tracing::debug!(text);
-        tracing::subscriber::with_default(subscriber, || {
+        let log = |text: &str| tracing::debug!(name = "a\u{202e}b\u{1b}[2Kc", text);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(filter).with(layer), || {
             log("first");
             control.set(LogLevel::Debug);
             log("second");
@@ -160,5 +148,6 @@ mod tests {
         });
         let text = String::from_utf8(lines.0.lock().clone()).expect("text");
         assert!(!text.contains("first") && text.contains("second") && !text.contains("third"), "{text}");
+        assert!(text.contains("a\\\\u{202e}b") && !text.contains(['\u{202e}', '\u{1b}']), "{text}");
     }
 }

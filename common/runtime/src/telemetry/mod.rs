@@ -82,10 +82,7 @@ impl Metrics {
         self.parts().map(|part| part.map(|part| part.text)).chain(end)
     }
 
-    /// Returns the whole text in one piece, which may be large.
-    ///
-    /// # Errors
-    /// Fails if a metric cannot be written.
+    /// Returns the whole text in one piece, which may be large. Fails if a metric cannot be written.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         self.exposition().collect()
     }

@@ -7,16 +7,12 @@ use super::{FamilyText, Instrument, Metrics, catalog};
 use procfs::ProcResult;
 use procfs::process::{LimitValue, Process};
 use prometheus_client::encoding::NoLabelSet;
+use std::env::consts::ARCH;
 
-/// Registers the metrics.
 pub(crate) fn register(metrics: &Metrics, identity: &ProcessIdentity) {
     let component = identity.service;
     metrics.collect(move || {
-        let labels = [
-            ("component", component),
-            ("version", env!("CARGO_PKG_VERSION")),
-            ("architecture", std::env::consts::ARCH),
-        ];
+        let labels = [("component", component), ("version", env!("CARGO_PKG_VERSION")), ("architecture", ARCH)];
         let mut families = vec![FamilyText::new(catalog::BUILD, [labels], |labels, encoder| {
             encoder.encode_family(&labels)?.encode_gauge(&1)
         })];

@@ -42,27 +42,24 @@ pub struct Tracing {
 
 impl Tracing {
     /// Starts the export that `config` requires, or returns `None` if there is none. Must be called within a tokio
-    /// runtime.
-    ///
-    /// # Errors
-    /// Fails if the endpoint cannot be used.
+    /// runtime. Fails if the endpoint cannot be used.
     pub fn start(
         config: &TracingConfig,
         identity: &ProcessIdentity,
         environment: &Environment,
     ) -> Result<Option<Self>, ConfigError> {
-        let to = match config.protocol {
+        let collector = match config.protocol {
             TracingProtocol::None => return Ok(None),
-            TracingProtocol::Stdout => To::Stdout,
+            TracingProtocol::Stdout => None,
             TracingProtocol::Otlp(protocol) => {
                 let sender = Sender::new(protocol, Signal::Traces, &config.endpoint, environment)?;
                 tracing::info!(to = %sender, rate = config.sampling_rate, "traces are exported");
                 let failures = Mutex::new(FailureLog::for_operation(format!("the export of spans to {sender}")));
-                To::Collector(Box::new(Collector { sender, runtime: Handle::current(), failures }))
+                Some(Collector { sender, runtime: Handle::current(), failures })
             }
         };
         let attributes = identity.attributes(environment).into_iter().map(|(key, value)| KeyValue::new(key, value));
-        let exporter = Exporter { to, resource: ResourceAttributesWithSchema::default() };
+        let exporter = Exporter { collector, resource: ResourceAttributesWithSchema::default() };
         let provider = SdkTracerProvider::builder()
             .with_sampler(sampler(config, environment))
             .with_resource(Resource::builder_empty().with_attributes(attributes).build())
@@ -164,14 +161,9 @@ impl Injector for Outgoing<'_> {
 
 #[derive(Debug)]
 struct Exporter {
-    to: To,
+    /// `None`: standard output.
+    collector: Option<Collector>,
     resource: ResourceAttributesWithSchema,
-}
-
-#[derive(Debug)]
-enum To {
-    Stdout,
-    Collector(Box<Collector>),
 }
 
 /// Collector of spans. The SDK exports from its own thread, so `runtime` sends.
@@ -185,25 +177,20 @@ struct Collector {
 impl SpanExporter for Exporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let failed = |problem: String| OTelSdkError::InternalFailure(problem);
-        match &self.to {
-            To::Stdout => {
-                let lines: String = batch.iter().map(line).collect();
-                std::io::stdout().lock().write_all(lines.as_bytes()).map_err(|error| failed(error.to_string()))
-            }
-            To::Collector(collector) => {
-                let Collector { sender, runtime, failures } = &**collector;
-                let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
-                let message = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
-                let sender = sender.clone();
-                let sent = runtime.spawn(async move { sender.send(message).await }).await;
-                let sent = sent.unwrap_or_else(|error| Err(error.to_string()));
-                match &sent {
-                    Ok(()) => failures.lock().recovered(),
-                    Err(error) => failures.lock().failed(error),
-                }
-                sent.map_err(failed)
-            }
+        let Some(Collector { sender, runtime, failures }) = &self.collector else {
+            let lines: String = batch.iter().map(line).collect();
+            return std::io::stdout().lock().write_all(lines.as_bytes()).map_err(|error| failed(error.to_string()));
+        };
+        let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
+        let message = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+        let sender = sender.clone();
+        let sent = runtime.spawn(async move { sender.send(message).await }).await;
+        let sent = sent.unwrap_or_else(|error| Err(error.to_string()));
+        match &sent {
+            Ok(()) => failures.lock().recovered(),
+            Err(error) => failures.lock().failed(error),
         }
+        sent.map_err(failed)
     }
 
     fn set_resource(&mut self, resource: &Resource) {

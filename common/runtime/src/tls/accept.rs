@@ -14,10 +14,7 @@ const HANDSHAKE: u8 = 0x16;
 const PLAIN: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 /// Reports whether the first byte from a client begins a TLS handshake. Consumes nothing. Has no time limit; the caller
-/// sets one.
-///
-/// # Errors
-/// Fails if the client closed or broke the connection before it sent anything.
+/// sets one. Fails if the client closed or broke the connection before it sent anything.
 pub async fn speaks_tls(stream: &TcpStream) -> io::Result<bool> {
     let mut first = [0];
     match stream.peek(&mut first).await {
@@ -26,10 +23,8 @@ pub async fn speaks_tls(stream: &TcpStream) -> io::Result<bool> {
     }
 }
 
-/// Performs the handshake with a client. Has no time limit; the caller sets one.
-///
-/// # Errors
-/// Fails if the client closed or broke the connection, does not use TLS, or does not complete the handshake.
+/// Performs the handshake with a client. Has no time limit; the caller sets one. Fails if the client closed or broke
+/// the connection, does not use TLS, or does not complete the handshake.
 pub async fn accept(mut stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<TlsStream<TcpStream>> {
     if speaks_tls(&stream).await? {
         let failed = |error: io::Error| io::Error::new(error.kind(), format!("TLS handshake: {error}"));

@@ -27,18 +27,12 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Reads `PREFIX_CERT` and `PREFIX_KEY`. Returns `None` if neither is set.
-    ///
-    /// # Errors
-    /// Fails if only one of them is set.
+    /// Reads `PREFIX_CERT` and `PREFIX_KEY`. Returns `None` if neither is set. Fails if only one of them is set.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>, prefix: &str) -> Result<Option<Self>, EnvironmentError> {
         let [certificate, key] = ["CERT", "KEY"].map(|suffix| optional(get, &format!("{prefix}_{suffix}")));
         let alone = |set, value, missing| {
-            Err(EnvironmentError::new(
-                format!("{prefix}_{set}"),
-                value,
-                format!("requires {prefix}_{missing} to be set as well"),
-            ))
+            let rule = format!("requires {prefix}_{missing} to be set as well");
+            Err(EnvironmentError::new(format!("{prefix}_{set}"), value, rule))
         };
         match (certificate, key) {
             (Some(certificate), Some(key)) => Ok(Some(Self { certificate: certificate.into(), key: key.into() })),
@@ -48,10 +42,8 @@ impl Pair {
         }
     }
 
-    /// Reads both files, and reloads them until `shutdown`.
-    ///
-    /// # Errors
-    /// Fails if one cannot be read or they do not match. Later failures are logged, and the former certificate stays.
+    /// Reads both files, and reloads them until `shutdown`. Fails if one cannot be read or they do not match. Later
+    /// failures are logged, and the former certificate stays.
     pub async fn follow(self, every: Duration, shutdown: CancellationToken) -> Result<Identity, PemError> {
         let files = vec![self.certificate, self.key];
         let parse = |files: &[PathBuf], contents: &[Vec<u8>]| {
@@ -67,10 +59,8 @@ impl Pair {
     }
 }
 
-/// Reads CAs from `file`, and reloads it until `shutdown`.
-///
-/// # Errors
-/// Fails if it cannot be read or contains no CA. Later failures are logged, and the former CAs stay.
+/// Reads CAs from `file`, and reloads it until `shutdown`. Fails if it cannot be read or contains no CA. Later failures
+/// are logged, and the former CAs stay.
 pub async fn follow_roots(file: PathBuf, every: Duration, shutdown: CancellationToken) -> Result<Roots, PemError> {
     let files = vec![file];
     let contents = read_all(&files).await?;
@@ -114,10 +104,7 @@ async fn reload(
     }
 }
 
-/// Reads the CAs in `file`.
-///
-/// # Errors
-/// Fails if it cannot be read or contains no CA.
+/// Reads the CAs in `file`. Fails if it cannot be read or contains no CA.
 pub async fn read_roots(file: &Path) -> Result<RootCertStore, PemError> {
     authorities(file, &read(file).await?)
 }

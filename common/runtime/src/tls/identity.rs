@@ -48,10 +48,8 @@ pub enum ClientAuth {
     Required(Arc<RootCertStore>),
 }
 
-/// Builds a server's settings. `alpn` lists its protocols, best first; if empty, the client's are ignored.
-///
-/// # Errors
-/// Fails if `parameters` permit no version, or if `clients` contains no CA.
+/// Builds a server's settings. `alpn` lists its protocols, best first; if empty, the client's are ignored. Fails if
+/// `parameters` permit no version, or if `clients` contains no CA.
 pub fn server_config(
     identity: &Identity,
     parameters: &Parameters,

@@ -47,10 +47,8 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// Reads `PREFIX_MIN_VERSION` (default 1.3), `_MAX_VERSION`, `_CIPHER_SUITES` and `_CURVE_PREFERENCES`.
-    ///
-    /// # Errors
-    /// Fails if a variable contains an unknown name.
+    /// Reads `PREFIX_MIN_VERSION` (default 1.3), `_MAX_VERSION`, `_CIPHER_SUITES` and `_CURVE_PREFERENCES`. Fails if a
+    /// variable contains an unknown name.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>, prefix: &str) -> Result<Self, EnvironmentError> {
         let mut parameters = Self::default();
         let read = |suffix: &str| {
@@ -123,10 +121,8 @@ fn choose<T: Copy>(
             }
         }
     }
-    match chosen.is_empty() {
-        true => Err(refused("contains no name that is supported here".to_owned())),
-        false => Ok(chosen),
-    }
+    let none = || refused("contains no name that is supported here".to_owned());
+    if chosen.is_empty() { Err(none()) } else { Ok(chosen) }
 }
 
 #[cfg(test)]

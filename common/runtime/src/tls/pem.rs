@@ -24,24 +24,17 @@ impl PemError {
     }
 }
 
-/// Parses every certificate in `pem`; at least one.
-///
-/// # Errors
-/// Fails if the text is not PEM or contains no certificate.
+/// Parses every certificate in `pem`; at least one. Fails if the text is not PEM or contains no certificate.
 pub fn certificates(origin: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
         .map_err(|error| PemError::new(origin, format_args!("not PEM: {error}")))?;
-    match certificates.is_empty() {
-        true => Err(PemError::new(origin, "contains no certificate in PEM (BEGIN CERTIFICATE)")),
-        false => Ok(certificates),
-    }
+    let none = || PemError::new(origin, "contains no certificate in PEM (BEGIN CERTIFICATE)");
+    if certificates.is_empty() { Err(none()) } else { Ok(certificates) }
 }
 
-/// Parses a certificate chain, leaf first, with its private key. Each comes with its origin.
-///
-/// # Errors
-/// Fails if one of them cannot be read or they do not match.
+/// Parses a certificate chain, leaf first, with its private key. Each comes with its origin. Fails if one of them
+/// cannot be read or they do not match.
 pub fn key_pair(chain: (&str, &[u8]), key: (&str, &[u8])) -> Result<Arc<CertifiedKey>, PemError> {
     let certificates = certificates(chain.0, chain.1)?;
     let private = PrivateKeyDer::from_pem_slice(key.1)

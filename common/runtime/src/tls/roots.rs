@@ -12,18 +12,13 @@ use tokio_rustls::rustls;
 pub struct Roots(Arc<ArcSwap<ClientConfig>>);
 
 impl Roots {
-    /// Creates settings that trust `roots` until they are replaced. TLS 1.3 and no client certificate.
-    ///
-    /// # Errors
-    /// Fails if the provider has no TLS 1.3; ring has it.
+    /// Creates settings that trust `roots` until they are replaced. TLS 1.3 and no client certificate. Fails if the
+    /// provider has no TLS 1.3; ring has it.
     pub fn new(roots: RootCertStore) -> Result<Self, rustls::Error> {
         Ok(Self(Arc::new(ArcSwap::new(config(roots)?))))
     }
 
-    /// Trusts `roots` in handshakes from now on; established connections are unchanged.
-    ///
-    /// # Errors
-    /// Fails as [`Roots::new`] does.
+    /// Trusts `roots` in handshakes from now on; established connections are unchanged. Fails as [`Roots::new`] does.
     pub fn replace(&self, roots: RootCertStore) -> Result<(), rustls::Error> {
         self.0.store(config(roots)?);
         Ok(())
@@ -43,10 +38,8 @@ fn config(roots: RootCertStore) -> Result<Arc<ClientConfig>, rustls::Error> {
     Ok(Arc::new(config))
 }
 
-/// Adds every certificate of `pem` to `roots`. Upstream trusts only the first certificate of a `ca.crt`.
-///
-/// # Errors
-/// Fails if the text is not PEM, contains no certificate, or contains one that cannot be a CA. Nothing is added then.
+/// Adds every certificate of `pem` to `roots`. Upstream trusts only the first certificate of a `ca.crt`. Fails if the
+/// text is not PEM, contains no certificate, or contains one that cannot be a CA. Nothing is added then.
 pub fn add(roots: &mut RootCertStore, origin: &str, pem: &[u8]) -> Result<(), PemError> {
     let before = roots.roots.len();
     for certificate in pem::certificates(origin, pem)? {

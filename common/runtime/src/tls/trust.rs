@@ -23,10 +23,8 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Requires `name` and the CAs in `file`, which is reloaded until `shutdown`.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read or contains no CA, or if `name` is neither a DNS name nor an address.
+    /// Requires `name` and the CAs in `file`, which is reloaded until `shutdown`. Fails if the file cannot be read or
+    /// contains no CA, or if `name` is neither a DNS name nor an address.
     pub async fn follow(
         file: PathBuf,
         name: &str,
@@ -39,11 +37,8 @@ impl Trust {
         Ok(Self { roots: files::follow_roots(file, every, shutdown).await?, name, origin })
     }
 
-    /// Performs the handshake. Has no time limit; the caller sets one.
-    ///
-    /// # Errors
-    /// Fails if the connection breaks or the server's certificate does not meet the requirements, which the error
-    /// describes.
+    /// Performs the handshake. Has no time limit; the caller sets one. Fails if the connection breaks or the server's
+    /// certificate does not meet the requirements, which the error describes.
     pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<TlsStream<S>> {
         let connected = TlsConnector::from(self.roots.config()).connect(self.name.clone(), stream).await;
         connected.map_err(|error| {

@@ -8,10 +8,8 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use std::sync::Arc;
 use tokio_rustls::rustls;
 
-/// Returns settings of such a client. TLS 1.2 and 1.3, no client certificate, no protocol negotiation.
-///
-/// # Errors
-/// Fails if the provider has neither version; ring has both.
+/// Returns settings of such a client. TLS 1.2 and 1.3, no client certificate, no protocol negotiation. Fails if the
+/// provider has neither version; ring has both.
 pub fn unverified() -> Result<Arc<ClientConfig>, Error> {
     let provider = super::provider();
     let config = ClientConfig::builder_with_provider(provider.clone())

@@ -31,19 +31,18 @@ const PAGE: u32 = 100;
 /// Events of objects, and errors that currently prevent them.
 pub type Attempts<K> = BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>;
 
+/// Kind of objects that can be watched.
+pub trait Watched: Resource + Clone + Debug + DeserializeOwned + Send + 'static {}
+
+impl<K: Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watched for K {}
+
 /// Streams all events of the objects of `reach` that `config` selects. Never ends.
-pub fn watch<K>(reach: impl Into<Reach<K>>, config: watcher::Config) -> BoxStream<'static, watcher::Event<K>>
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
+pub fn watch<K: Watched>(reach: impl Into<Reach<K>>, config: watcher::Config) -> BoxStream<'static, watcher::Event<K>> {
     attempts(reach, config).filter_map(|event| std::future::ready(event.ok())).boxed()
 }
 
 /// Streams the same as [`watch`], plus errors, for a reader that reports them elsewhere. They have already been logged.
-pub fn attempts<K>(reach: impl Into<Reach<K>>, config: watcher::Config) -> Attempts<K>
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
+pub fn attempts<K: Watched>(reach: impl Into<Reach<K>>, config: watcher::Config) -> Attempts<K> {
     let Reach(mut apis) = reach.into();
     if apis.len() == 1
         && let Some(api) = apis.pop()
@@ -56,10 +55,7 @@ where
     all.flat_map(move |(number, event)| stream::iter(several.take(number, event))).boxed()
 }
 
-fn watch_one<K>(api: Api<K>, config: watcher::Config) -> Attempts<K>
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
+fn watch_one<K: Watched>(api: Api<K>, config: watcher::Config) -> Attempts<K> {
     let mut failures = FailureLog::for_operation(format!("the watch of {}", kind(&api)));
     // kube announces each list before it requests it, and any event resets the back-off. So the pauses of a list that
     // always fails would not grow. Therefore the announcement is delayed until the list's first result.

@@ -75,9 +75,12 @@ impl<K: Resource + Clone> Several<K> {
             Ok(Event::InitDone) => {
                 let listed = part.listed.take().unwrap_or_default();
                 for (name, uid) in part.known.extract_if(|name, _| !listed.contains(name)) {
-                    let meta = ObjectMeta { name: Some(name), uid, ..ObjectMeta::default() };
-                    let meta = ObjectMeta { namespace: part.namespace.clone(), ..meta };
-                    events.extend(self.sample.clone().map(|sample| Ok(Event::Delete(with_meta(sample, meta)))));
+                    let (name, namespace) = (Some(name), part.namespace.clone());
+                    let meta = ObjectMeta { name, namespace, uid, ..ObjectMeta::default() };
+                    if let Some(mut object) = self.sample.clone() {
+                        *object.meta_mut() = meta;
+                        events.push(Ok(Event::Delete(object)));
+                    }
                 }
                 part.is_settled = true;
                 events.extend(self.list_end());
@@ -101,12 +104,6 @@ impl<K: Resource + Clone> Several<K> {
     }
 }
 
-/// Replaces the metadata of an object.
-fn with_meta<K: Resource>(mut object: K, meta: ObjectMeta) -> K {
-    *object.meta_mut() = meta;
-    object
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,11 +121,7 @@ mod tests {
     }
 
     /// Returns the passed-on events, each in a few words.
-    fn events_after(
-        several: &mut Several<ConfigMap>,
-        number: usize,
-        event: Result<Event<ConfigMap>, Error>,
-    ) -> Vec<String> {
+    fn after(several: &mut Several<ConfigMap>, number: usize, event: Result<Event<ConfigMap>, Error>) -> Vec<String> {
         let named = |word: &str, map: &ConfigMap| {
             let [namespace, uid] = [map.namespace(), map.uid()].map(Option::unwrap_or_default);
             format!("{word} {namespace}/{} {uid}", map.name_any())
@@ -149,21 +142,21 @@ mod tests {
     #[test]
     fn namespaces_are_listed_independently() {
         let mut both = Several::with_parts(2);
-        assert_eq!(events_after(&mut both, 0, Ok(Event::Init)), ["init"]);
-        assert_eq!(events_after(&mut both, 0, Ok(Event::InitApply(map("a", "x")))), ["list a/x a-x"]);
-        assert!(events_after(&mut both, 0, Ok(Event::InitDone)).is_empty());
-        assert_eq!(events_after(&mut both, 0, Ok(Event::Apply(map("a", "y")))), ["list a/y a-y"]);
-        assert!(events_after(&mut both, 1, Ok(Event::Init)).is_empty());
-        assert_eq!(events_after(&mut both, 1, Ok(Event::InitApply(map("b", "x")))), ["list b/x b-x"]);
-        assert_eq!(events_after(&mut both, 1, Ok(Event::InitDone)), ["done"]);
+        assert_eq!(after(&mut both, 0, Ok(Event::Init)), ["init"]);
+        assert_eq!(after(&mut both, 0, Ok(Event::InitApply(map("a", "x")))), ["list a/x a-x"]);
+        assert!(after(&mut both, 0, Ok(Event::InitDone)).is_empty());
+        assert_eq!(after(&mut both, 0, Ok(Event::Apply(map("a", "y")))), ["list a/y a-y"]);
+        assert!(after(&mut both, 1, Ok(Event::Init)).is_empty());
+        assert_eq!(after(&mut both, 1, Ok(Event::InitApply(map("b", "x")))), ["list b/x b-x"]);
+        assert_eq!(after(&mut both, 1, Ok(Event::InitDone)), ["done"]);
 
-        assert!(events_after(&mut both, 0, Ok(Event::Init)).is_empty());
-        assert_eq!(events_after(&mut both, 1, Ok(Event::Apply(map("b", "z")))), ["apply b/z b-z"]);
-        assert_eq!(events_after(&mut both, 0, Ok(Event::InitApply(map("a", "y")))), ["apply a/y a-y"]);
-        assert_eq!(events_after(&mut both, 0, Ok(Event::InitDone)), ["delete a/x a-x"]);
-        assert_eq!(events_after(&mut both, 1, Ok(Event::Delete(map("b", "x")))), ["delete b/x b-x"]);
-        assert!(events_after(&mut both, 1, Ok(Event::Init)).is_empty());
-        assert_eq!(events_after(&mut both, 1, Ok(Event::InitDone)), ["delete b/z b-z"]);
+        assert!(after(&mut both, 0, Ok(Event::Init)).is_empty());
+        assert_eq!(after(&mut both, 1, Ok(Event::Apply(map("b", "z")))), ["apply b/z b-z"]);
+        assert_eq!(after(&mut both, 0, Ok(Event::InitApply(map("a", "y")))), ["apply a/y a-y"]);
+        assert_eq!(after(&mut both, 0, Ok(Event::InitDone)), ["delete a/x a-x"]);
+        assert_eq!(after(&mut both, 1, Ok(Event::Delete(map("b", "x")))), ["delete b/x b-x"]);
+        assert!(after(&mut both, 1, Ok(Event::Init)).is_empty());
+        assert_eq!(after(&mut both, 1, Ok(Event::InitDone)), ["delete b/z b-z"]);
     }
 
     /// Goal: a denied namespace delays no other, and its known objects stay. Every other error reaches the reader, and
@@ -171,16 +164,16 @@ mod tests {
     #[test]
     fn a_denied_namespace_does_not_stop_the_others() {
         let mut both = Several::with_parts(2);
-        events_after(&mut both, 0, Ok(Event::Init));
-        assert!(events_after(&mut both, 0, Ok(Event::InitDone)).is_empty());
-        assert_eq!(events_after(&mut both, 1, Err(refused(500))), ["error"]);
-        assert_eq!(events_after(&mut both, 1, Err(refused(403))), ["done"]);
-        events_after(&mut both, 1, Ok(Event::Init));
-        assert_eq!(events_after(&mut both, 1, Ok(Event::InitApply(map("b", "x")))), ["apply b/x b-x"]);
-        assert!(events_after(&mut both, 1, Ok(Event::InitDone)).is_empty());
-        events_after(&mut both, 1, Ok(Event::Init));
-        assert!(events_after(&mut both, 1, Err(refused(403))).is_empty());
-        events_after(&mut both, 1, Ok(Event::Init));
-        assert_eq!(events_after(&mut both, 1, Ok(Event::InitDone)), ["delete b/x b-x"]);
+        after(&mut both, 0, Ok(Event::Init));
+        assert!(after(&mut both, 0, Ok(Event::InitDone)).is_empty());
+        assert_eq!(after(&mut both, 1, Err(refused(500))), ["error"]);
+        assert_eq!(after(&mut both, 1, Err(refused(403))), ["done"]);
+        after(&mut both, 1, Ok(Event::Init));
+        assert_eq!(after(&mut both, 1, Ok(Event::InitApply(map("b", "x")))), ["apply b/x b-x"]);
+        assert!(after(&mut both, 1, Ok(Event::InitDone)).is_empty());
+        after(&mut both, 1, Ok(Event::Init));
+        assert!(after(&mut both, 1, Err(refused(403))).is_empty());
+        after(&mut both, 1, Ok(Event::Init));
+        assert_eq!(after(&mut both, 1, Ok(Event::InitDone)), ["delete b/x b-x"]);
     }
 }

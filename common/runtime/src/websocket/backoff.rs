@@ -57,9 +57,10 @@ mod tests {
     use rand::SeedableRng;
     use rand::rngs::StdRng;
 
-    /// Goal: the first attempt is immediate, waits grow by 1.3 to the bound, and jitter never exceeds a half.
+    /// Goal: the first attempt is immediate, waits grow by 1.3 to the bound, and jitter never exceeds a half. A peer
+    /// that only ever announces restarts earns one immediate attempt, not a busy loop.
     #[test]
-    fn waits_grow_to_a_bound() {
+    fn waits_grow_to_a_bound_and_an_announced_restart_skips_one_until_the_next_pong() {
         let mut rng = StdRng::seed_from_u64(1);
         let mut backoff = Backoff::default();
         assert_eq!(backoff.wait(&mut rng), Duration::ZERO);
@@ -71,14 +72,6 @@ mod tests {
         }
         backoff.proven();
         assert_eq!(backoff.wait(&mut rng), Duration::ZERO, "a proven link is dialled again at once");
-    }
-
-    /// Goal: a peer that only ever announces restarts earns one immediate attempt, not a busy loop.
-    #[test]
-    fn an_announced_restart_skips_one_wait_until_the_next_pong() {
-        let mut rng = StdRng::seed_from_u64(1);
-        let mut backoff = Backoff::default();
-        backoff.wait(&mut rng);
         backoff.restarting();
         assert_eq!(backoff.wait(&mut rng), Duration::ZERO);
         backoff.restarting();

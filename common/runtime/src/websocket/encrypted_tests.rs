@@ -1,30 +1,27 @@
 //! Links over TLS, on loopback sockets.
 
-use super::tests::{connected, listen, within};
+use super::tests::{connected, received, within};
 use super::*;
 use crate::resolve::Dns;
-use crate::tests::{self_signed, wait_until};
+use crate::tests::{listen, self_signed, wait_until};
 use crate::tls;
-use futures::StreamExt;
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, accept_async};
 
-/// Self-signed certificate for `stats` and its key, in files of `folder`.
-struct Authority {
-    folder: TempDir,
-}
+/// Self-signed certificate for `stats` and its key, in files of a folder.
+struct Authority(TempDir);
 
 impl Authority {
     fn new() -> Self {
-        let authority = Self { folder: tempfile::tempdir().expect("a folder") };
+        let authority = Self(tempfile::tempdir().expect("a folder"));
         authority.renew();
         authority
     }
 
     fn file(&self, name: &str) -> std::path::PathBuf {
-        self.folder.path().join(name)
+        self.0.path().join(name)
     }
 
     /// Replaces certificate and key.
@@ -67,17 +64,12 @@ async fn renewed_certificates_are_used_from_the_next_connection() {
     let config = server_settings(&identity);
     let (listener, address) = listen().await;
     let trust = authority.trust("stats", &stop).await;
-    let link = DurableSender::start(
-        vec![format!("wss://{address}")],
-        Arc::new(Dns),
-        Config { trust: Some(trust), ..Config::default() },
-        stop.clone(),
-    )
-    .expect("valid URL");
+    let (urls, client) = (vec![format!("wss://{address}")], Config { trust: Some(trust), ..Config::default() });
+    let link = DurableSender::start(urls, Arc::new(Dns), client, stop.clone()).expect("valid URL");
     let mut server = accept_tls(&listener, &config).await.expect("a handshake");
     connected(&link, true).await;
     assert_eq!(within(link.send(Bytes::from_static(b"one"))).await, Ok(()));
-    assert_eq!(within(server.next()).await.expect("open").expect("readable"), Message::binary(b"one".to_vec()));
+    assert_eq!(received(&mut server).await, Message::binary(b"one".to_vec()));
 
     let before = identity.certificates();
     authority.renew();
@@ -91,7 +83,7 @@ async fn renewed_certificates_are_used_from_the_next_connection() {
     };
     connected(&link, true).await;
     within(link.send(Bytes::from_static(b"two"))).await.expect("connected");
-    assert_eq!(within(server.next()).await.expect("open").expect("readable"), Message::binary(b"two".to_vec()));
+    assert_eq!(received(&mut server).await, Message::binary(b"two".to_vec()));
     stop.cancel();
 }
 
@@ -125,13 +117,11 @@ async fn an_untrusted_certificate_is_rejected_with_the_requirement() {
 async fn a_url_and_a_trust_that_disagree_about_tls_are_rejected() {
     let (authority, stop) = (Authority::new(), CancellationToken::new());
     let trust = authority.trust("stats", &stop).await;
-    let start = |url: &str, trust| {
-        let config = Config { trust, ..Config::default() };
-        DurableSender::start(vec![url.to_owned()], Arc::new(Dns), config, stop.clone()).map(drop)
-    };
     for (url, trust, rule) in [("wss://a", None, "requires trusted CAs"), ("ws://a", Some(trust), "begin with wss://")]
     {
-        let error = start(url, trust).expect_err(url).to_string();
+        let config = Config { trust, ..Config::default() };
+        let started = DurableSender::start(vec![url.to_owned()], Arc::new(Dns), config, stop.clone());
+        let error = started.map(drop).expect_err(url).to_string();
         assert!(error.contains(url) && error.contains(rule), "{error}");
     }
     stop.cancel();

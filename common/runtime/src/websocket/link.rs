@@ -192,7 +192,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
                 Some(Ok(Message::Close(frame))) => return End::Lost(format!("the peer closed the connection: {frame:?}")),
                 Some(Ok(Message::Ping(_))) => {
                     // The library has queued the pong. It is sent with the next flush, which must not wait for a frame.
-                    if let Err(reason) = flush(&mut stream, deadline).await {
+                    if let Err(reason) = before(deadline, stream.flush()).await {
                         return End::Lost(reason);
                     }
                 }
@@ -213,8 +213,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
                 }
             }
             _ = ping.tick() => {
-                let sent = timeout_at(deadline, stream.send(Message::Ping(Bytes::new()))).await;
-                if let Err(reason) = write_result(sent) {
+                if let Err(reason) = before(deadline, stream.send(Message::Ping(Bytes::new()))).await {
                     return End::Lost(reason);
                 }
             }
@@ -230,9 +229,9 @@ async fn write<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<(), String> {
     for outgoing in &mut *batch {
         let frame = std::mem::take(&mut outgoing.frame);
-        write_result(timeout_at(deadline, stream.feed(Message::Binary(frame))).await)?;
+        before(deadline, stream.feed(Message::Binary(frame))).await?;
     }
-    flush(stream, deadline).await?;
+    before(deadline, stream.flush()).await?;
     for outgoing in batch.drain(..) {
         if let Some(written) = outgoing.written {
             // The sender may have stopped waiting.
@@ -240,13 +239,6 @@ async fn write<S: AsyncRead + AsyncWrite + Unpin>(
         }
     }
     Ok(())
-}
-
-async fn flush<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: &mut WebSocketStream<S>,
-    deadline: Instant,
-) -> Result<(), String> {
-    write_result(timeout_at(deadline, stream.flush()).await)
 }
 
 /// Sends the last frames and a close frame, within [`CLOSE_TIMEOUT`]; does not wait for the peer's response.
@@ -258,10 +250,10 @@ async fn close_link<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut WebSocketStr
     }
 }
 
-fn write_result(outcome: Result<Result<(), WsError>, tokio::time::error::Elapsed>) -> Result<(), String> {
-    match outcome {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
+/// Awaits a write until `deadline`.
+async fn before(deadline: Instant, write: impl Future<Output = Result<(), WsError>>) -> Result<(), String> {
+    match timeout_at(deadline, write).await {
+        Ok(written) => written.map_err(|error| error.to_string()),
         Err(_) => Err("a write did not finish before the read deadline".to_owned()),
     }
 }

@@ -121,10 +121,8 @@ impl DurableSender {
     /// Starts a link to the first of `urls` that responds, and maintains it until `shutdown` or until every clone is
     /// dropped. On shutdown, queued frames are still written, within a second, followed by a close frame.
     ///
-    /// Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    /// Fails without a URL, for a malformed URL, or if only the URL or only the trust requires TLS.
+    /// Must be called within a tokio runtime. Fails without a URL, for a malformed URL, or if only the URL or only the
+    /// trust requires TLS.
     pub fn start(
         urls: Vec<String>,
         resolver: Arc<dyn Resolve>,
@@ -158,22 +156,14 @@ impl DurableSender {
         Ok(Self { queue, connected })
     }
 
-    /// Queues a frame. Never blocks; `Ok` means queued, not written.
-    ///
-    /// # Errors
-    /// See [`SendError`].
+    /// Queues a frame. Never blocks; `Ok` means queued, not written. See [`SendError`].
     pub fn try_send(&self, frame: Bytes) -> Result<(), SendError> {
         self.enqueue(Outgoing { frame, written: None })
     }
 
     /// Sends a frame and waits until all of it is written to the connected socket. This does not prove that the peer
-    /// has read it, but pings detect a peer that disappeared before.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves the frame queued: it may still be sent.
-    ///
-    /// # Errors
-    /// See [`SendError`]. A frame that was queued when the link broke reports [`SendError::NotConnected`].
+    /// has read it, but pings detect a peer that disappeared before. Dropping the future leaves the frame queued: it may
+    /// still be sent. A frame that was queued when the link broke reports [`SendError::NotConnected`].
     pub async fn send(&self, frame: Bytes) -> Result<(), SendError> {
         let (written, done) = oneshot::channel();
         self.enqueue(Outgoing { frame, written: Some(written) })?;

@@ -4,9 +4,9 @@ use super::backoff::Backoff;
 use super::link::{End, Link, drive, run};
 use super::*;
 use crate::resolve::Dns;
+use crate::tests::listen;
 use futures::{SinkExt, StreamExt};
-use std::net::SocketAddr;
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::tungstenite::Message;
@@ -27,15 +27,14 @@ pub(super) async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("did not happen in time")
 }
 
-pub(super) async fn listen() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
-    let address = listener.local_addr().expect("address");
-    (listener, address)
-}
-
 async fn accept(listener: &TcpListener) -> WebSocketStream<TcpStream> {
     let (socket, _) = within(listener.accept()).await.expect("accept");
     within(accept_async(socket)).await.expect("handshake")
+}
+
+/// Returns the next message.
+pub(super) async fn received<S: AsyncRead + AsyncWrite + Unpin>(server: &mut WebSocketStream<S>) -> Message {
+    within(server.next()).await.expect("open").expect("readable")
 }
 
 fn start(urls: Vec<String>) -> (DurableSender, CancellationToken) {
@@ -108,10 +107,9 @@ async fn frames_arrive_and_a_shutdown_still_writes_queued_ones() {
     assert_eq!(link.try_send(Bytes::from_static(b"two")), Ok(()));
     shutdown.cancel();
     for expected in [&b"one"[..], b"two"] {
-        let message = within(server.next()).await.expect("open").expect("readable");
-        assert_eq!(message, Message::binary(expected.to_vec()));
+        assert_eq!(received(&mut server).await, Message::binary(expected.to_vec()));
     }
-    let close = within(server.next()).await.expect("open").expect("readable");
+    let close = received(&mut server).await;
     assert!(matches!(close, Message::Close(Some(ref frame)) if frame.code == CloseCode::Normal), "{close:?}");
 }
 
@@ -148,7 +146,7 @@ async fn a_restarting_peer_is_dialled_again_at_once() {
     let mut second = accept(&listener).await;
     connected(&link, true).await;
     within(link.send(Bytes::from_static(b"again"))).await.expect("connected");
-    assert_eq!(within(second.next()).await.expect("open").expect("readable"), Message::binary(b"again".to_vec()));
+    assert_eq!(received(&mut second).await, Message::binary(b"again".to_vec()));
 }
 
 /// Goal: the second URL is used if the first does not respond. A connection that breaks silently is replaced, and the

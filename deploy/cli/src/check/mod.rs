@@ -116,10 +116,7 @@ pub struct CheckContext<'a> {
 }
 
 impl CheckContext<'_> {
-    /// Lists the objects of a kind in a namespace, or in all namespaces.
-    ///
-    /// # Errors
-    /// Returns a finding if they cannot be read.
+    /// Lists the objects of a kind in a namespace, or in all namespaces. Returns a finding if they cannot be read.
     async fn list<K>(&self, about: &'static str, namespace: Option<&str>) -> Result<Vec<K>, Finding>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
@@ -131,10 +128,7 @@ impl CheckContext<'_> {
     }
 }
 
-/// Runs all checks and prints the findings.
-///
-/// # Errors
-/// Fails if a finding has a problem, or if the API server cannot be reached.
+/// Runs all checks and prints the findings. Fails if a finding has a problem, or if the API server cannot be reached.
 pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = named.cluster().await?;
     if let Err(error) = cluster.client.apiserver_version().await {

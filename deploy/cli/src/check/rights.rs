@@ -111,10 +111,8 @@ pub async fn check_planes(context: &CheckContext<'_>) -> Result<Vec<Finding>, Fi
     Ok(vec![Finding::wrong(ABOUT, message, remedy)])
 }
 
-/// Returns the namespaces that the autoscaler watches, or `None` for all.
-///
-/// # Errors
-/// Fails if the Deployment takes the value from another object.
+/// Returns the namespaces that the autoscaler watches, or `None` for all. Fails if the Deployment takes the value from
+/// another object.
 fn watched_namespaces(autoscaler: &Deployment, system: &str) -> Result<Option<BTreeSet<String>>, String> {
     let pod = autoscaler.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let mut variables =

@@ -4,11 +4,15 @@
 //! With the add-on, clients can bypass the interceptor through the Service of the pods. Here that Service is taken
 //! over, so every client goes through the activator, on each port. KEDA aims at the target value itself, not at a share
 //! of it. It keeps a workload for five minutes after the last request and creates at most 100 replicas by default.
+//!
+//! Responses without a pod are the placeholder and static routes. In the add-on, a path also matches everything below
+//! it, and a route matches if any of its rules does. Here each rule becomes a separate entry. The add-on responds to
+//! any method; here the usual methods are listed.
+//!
+//! CPU, memory and cron triggers of a ScaledObject that belongs to an InterceptorRoute have an equivalent.
 
-use super::draft::{Draft, target};
+use super::draft::{Draft, put, target};
 use super::source::Source;
-use super::static_responses;
-use super::triggers;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -17,7 +21,7 @@ const REPLICAS_MAX: u32 = 100;
 const COOLDOWN: &str = "300";
 const TARGET_VALUE: u32 = 100;
 /// Metadata field of a ScaledObject trigger that names its InterceptorRoute.
-pub(super) const ROUTE: &str = "interceptorRoute";
+const ROUTE: &str = "interceptorRoute";
 
 const BY_HOST_ALONE: &str =
     "requests are routed by host only; an Ingress or Gateway can route paths and headers to the Service";
@@ -74,7 +78,7 @@ pub(super) fn interceptor_route(from: &mut Source, documents: &[Value]) -> Vec<V
             draft.set("behavior", object.take(behavior));
             draft.metadata(&mut object);
             paused(&mut object, &mut draft);
-            triggers::translate(&mut object, &mut draft);
+            triggers(&mut object, &mut draft);
             object.drop_field("/spec/pollingInterval", "the load is reported, not polled");
             from.note_all("ScaledObject", object);
             draft
@@ -101,9 +105,9 @@ pub(super) fn interceptor_route(from: &mut Source, documents: &[Value]) -> Vec<V
     }
     draft.duration("timeouts.request", from, "/spec/timeouts/request");
     draft.duration("timeouts.responseStart", from, "/spec/timeouts/responseHeader");
-    let placeholder = static_responses::response(from, "/spec/coldStart/placeholder/response");
+    let placeholder = response(from, "/spec/coldStart/placeholder/response");
     draft.set("wake.placeholder.response", placeholder);
-    draft.set("wake.static", static_responses::static_routes(from));
+    draft.set("wake.static", static_routes(from));
     vec![draft.finish()]
 }
 
@@ -232,4 +236,133 @@ fn load_metric(from: &mut Source, draft: &mut Draft, pending: Option<Value>) {
         }
         draft.set("scale.window", from.text(&format!("{at}/window")).unwrap_or_else(|| "1m".into()));
     }
+}
+
+/// Methods of a translated route, which has no method in the add-on.
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+/// Translates the static routes of an InterceptorRoute to `wake.static`.
+fn static_routes(from: &mut Source) -> Vec<Value> {
+    let mut entries = Vec::new();
+    for route in 0..from.count("/spec/staticRoutes") {
+        let at = format!("/spec/staticRoutes/{route}");
+        let response = response(from, &format!("{at}/response")).unwrap_or_else(|| json!({}));
+        let always = from.text(&format!("{at}/responseMode")).is_some_and(|mode| mode == "Always");
+        for rule in 0..from.count(&format!("{at}/rules")) {
+            let mut entry = json!({"match": matching(from, &format!("{at}/rules/{rule}")), "response": response});
+            put(&mut entry, "answer", always.then_some("Always"));
+            entries.push(entry);
+        }
+    }
+    entries
+}
+
+fn matching(from: &mut Source, at: &str) -> Value {
+    from.drop_field(&format!("{at}/hosts"), "a static response applies to all hosts of the workload");
+    let paths = format!("{at}/paths");
+    let mut found = Vec::new();
+    for index in 0..from.count(&paths) {
+        let Some(path) = from.text(&format!("{paths}/{index}/value")) else { continue };
+        match path.trim_matches('/') {
+            "" => found.push("/*".to_owned()),
+            path => found.extend([format!("/{path}"), format!("/{path}/*")]),
+        }
+    }
+    let headers = from.take(&format!("{at}/headers"));
+    let headers = headers.filter(|headers| headers.as_array().is_some_and(|all| !all.is_empty()));
+    if found.is_empty() && headers.is_none() {
+        found.push("/*".to_owned());
+    }
+    let mut matching = json!({"methods": METHODS});
+    put(&mut matching, "paths", found);
+    put(&mut matching, "headers", headers);
+    matching
+}
+
+/// Translates a static response, if there is one.
+fn response(from: &mut Source, at: &str) -> Option<Value> {
+    from.look(at).filter(|value| value.is_object())?;
+    let mut response = json!({});
+    put(&mut response, "status", from.number(&format!("{at}/statusCode")).filter(|status| *status != json!(0)));
+    let headers = from.take(&format!("{at}/headers"));
+    let headers = headers.as_ref().and_then(Value::as_object).into_iter().flatten();
+    let headers: Vec<_> = headers.map(|(name, value)| json!({"name": name, "value": value})).collect();
+    put(&mut response, "headers", headers);
+    put(&mut response, "body", from.text(&format!("{at}/body")).filter(|body| !body.is_empty()));
+    let source = format!("{at}/bodyFromConfigMap");
+    if let Some(name) = from.text(&format!("{source}/name")) {
+        let key = from.text(&format!("{source}/key"));
+        let key = key.map_or("the key of each path".to_owned(), |key| format!("key {key:?}"));
+        from.note(&source, format!("the body is part of the ZeroScaler: copy {key} of ConfigMap {name} into body"));
+    }
+    Some(response)
+}
+
+/// Translates the triggers that have an equivalent. The fields of others remain in the source and are listed.
+fn triggers(from: &mut Source, draft: &mut Draft) {
+    let (mut metrics, mut schedules) = (Vec::new(), Vec::new());
+    for index in 0..from.count("/spec/triggers") {
+        let at = format!("/spec/triggers/{index}");
+        if from.take(&format!("{at}/metadata/{ROUTE}")).is_some() {
+            from.take(&format!("{at}/type"));
+            from.take(&format!("{at}/metadata/scalerAddress")); // Not needed: the activators report the load.
+            continue;
+        }
+        let kind = from.text(&format!("{at}/type")).unwrap_or_default();
+        match kind.as_str() {
+            "cpu" | "memory" => metrics.extend(resource(from, &at, &kind)),
+            "cron" => schedules.extend(schedule(from, &at)),
+            _ => {
+                let other = "spec.metrics accepts any metric of the cluster's metrics APIs";
+                from.note(&at, format!("a {kind} trigger is not translated; {other}"));
+            }
+        }
+    }
+    draft.set("metrics", metrics);
+    draft.set("schedules", schedules);
+}
+
+/// Translates a CPU or memory trigger to a metric.
+fn resource(from: &mut Source, at: &str, name: &str) -> Option<Value> {
+    let former = from.text(&format!("{at}/metadata/type"));
+    let kind = from.text(&format!("{at}/metricType")).or(former).unwrap_or_else(|| "Utilization".to_owned());
+    let container = from.text(&format!("{at}/metadata/containerName"));
+    let value = match kind.as_str() {
+        "Utilization" => ("averageUtilization", from.number(&format!("{at}/metadata/value"))?),
+        _ => ("averageValue", from.text(&format!("{at}/metadata/value"))?.into()),
+    };
+    let mut source = json!({"name": name, "target": {"type": kind, value.0: value.1}});
+    Some(match container {
+        Some(container) => {
+            source["container"] = container.into();
+            json!({"type": "ContainerResource", "containerResource": source})
+        }
+        None => json!({"type": "Resource", "resource": source}),
+    })
+}
+
+/// Translates a cron trigger to a schedule, if start and end differ only in hour and minute.
+fn schedule(from: &mut Source, at: &str) -> Option<Value> {
+    const DAY: u32 = 24 * 60;
+    let read = |from: &Source, name: &str| {
+        let text = from.look(&format!("{at}/metadata/{name}"))?.as_str()?.to_owned();
+        let mut fields = text.split_whitespace();
+        let (minute, hour): (u32, u32) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some((hour * 60 + minute, fields.collect::<Vec<_>>().join(" "), text.clone()))
+    };
+    let day = |((begin, days, cron), (until, other, _)): ((u32, String, String), (u32, String, String))| {
+        let length = (until + DAY).checked_sub(begin).map_or(0, |length| length % DAY);
+        (days == other && length > 0 && (until >= begin || days == "* * *")).then_some((cron, length))
+    };
+    let Some((cron, length)) = read(from, "start").zip(read(from, "end")).and_then(day) else {
+        from.note(at, "its times are not on one day: write it as an entry of spec.schedules");
+        return None;
+    };
+    for name in ["start", "end"] {
+        from.take(&format!("{at}/metadata/{name}"));
+    }
+    let mut schedule = json!({"cron": cron, "duration": format!("{length}m")});
+    put(&mut schedule, "timeZone", from.text(&format!("{at}/metadata/timezone")));
+    put(&mut schedule, "min", from.number(&format!("{at}/metadata/desiredReplicas")));
+    Some(schedule)
 }

@@ -18,17 +18,15 @@
 //! This module does not read the cluster. It does not translate Ingresses, Gateway API routes or custom domains.
 
 mod draft;
-pub mod files;
 mod hpa;
 mod keda;
 mod knative;
 mod sablier;
 mod source;
-mod static_responses;
 #[cfg(test)]
 mod tests;
-mod triggers;
 
+use anyhow::Context;
 use common::config::AutoscalerConfig;
 use common::text::printable_line;
 use common_api::ZeroScaler;
@@ -36,6 +34,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde::Deserialize;
 use serde_json::Value;
 use source::Source;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Result for one manifest.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,10 +48,8 @@ pub struct Imported {
     pub notes: Vec<(String, String)>,
 }
 
-/// Translates all documents of `files`, each a name and a text.
-///
-/// # Errors
-/// Fails if a text is not YAML; the error names file and document.
+/// Translates all documents of `files`, each a name and a text. Fails if a text is not YAML; the error names file and
+/// document.
 pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
     let (mut origins, mut documents) = (Vec::new(), Vec::new());
     for (file, text) in files {
@@ -145,10 +143,7 @@ fn skip(from: &mut Source, field: &str, why: String) -> Vec<Value> {
 }
 
 /// Formats the result as YAML: each object after comments with its notes. A source without objects yields only these
-/// comments.
-///
-/// # Errors
-/// Fails if an object cannot be written as YAML.
+/// comments. Fails if an object cannot be written as YAML.
 pub fn render(all: &[Imported]) -> anyhow::Result<String> {
     let mut text = String::new();
     for imported in all {
@@ -189,4 +184,30 @@ fn rejection(object: &Value) -> Option<(String, String)> {
     };
     let error = checked.err()?;
     Some((format!("the {kind} below"), format!("will be rejected: {error}")))
+}
+
+/// Translates all documents of `files` and writes the result. Fails if a file cannot be read, if no object could be
+/// made of any document, or if `out` cannot be written to.
+pub fn run(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<()> {
+    let files = files.iter().map(|file| read(file)).collect::<anyhow::Result<Vec<_>>>()?;
+    let all = import(&files)?;
+    out.write_all(render(&all)?.as_bytes())?;
+    out.flush()?;
+    let notes: usize = all.iter().map(|imported| imported.notes.len()).sum();
+    if notes > 0 {
+        eprintln!(
+            "{notes} notes about fields that have no equivalent or need attention: see the comments in the output"
+        );
+    }
+    let made = all.is_empty() || all.iter().any(|imported| !imported.objects.is_empty());
+    anyhow::ensure!(made, "nothing was translated: the comments in the output say why");
+    Ok(())
+}
+
+/// Reads a file, and returns its name and text.
+fn read(file: &Path) -> anyhow::Result<(String, String)> {
+    let text =
+        if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
+    let name = file.display().to_string();
+    Ok((name.clone(), text.with_context(|| format!("{name} cannot be read"))?))
 }

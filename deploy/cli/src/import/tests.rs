@@ -14,6 +14,11 @@ fn one(text: &str) -> Imported {
     all.remove(0)
 }
 
+/// Returns a translated object.
+fn zero_scaler(metadata: Value, spec: Value) -> Value {
+    json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": metadata, "spec": spec})
+}
+
 /// Returns the fields of the notes.
 fn noted(imported: &Imported) -> Vec<&str> {
     imported.notes.iter().map(|(field, _)| field.as_str()).collect()
@@ -32,37 +37,27 @@ fn an_http_scaled_object_is_translated_field_by_field() {
     let imported = one("
 apiVersion: http.keda.sh/v1alpha1
 kind: HTTPScaledObject
-metadata:
-  name: xkcd
-  namespace: shop
-  resourceVersion: '12'
+metadata: {name: xkcd, namespace: shop, resourceVersion: '12'}
 spec:
   hosts: [myhost.com, '*.shop.example.com']
   pathPrefixes: [/api]
   scaleTargetRef: {name: xkcd-app, kind: Deployment, apiVersion: apps/v1, service: xkcd-web, port: 8080}
   replicas: {min: 1, max: 10}
   scaledownPeriod: 120
-  scalingMetric:
-    requestRate: {granularity: 1s, targetValue: 30, window: 2m}
+  scalingMetric: {requestRate: {granularity: 1s, targetValue: 30, window: 2m}}
   timeouts: {conditionWait: 20s, responseHeader: 30s}
   somethingNew: {deep: [1]}
 status: {conditions: []}
 ");
-    assert_eq!(
-        imported.objects,
-        [json!({
-            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
-            "metadata": {"name": "xkcd", "namespace": "shop"},
-            "spec": {
-                "target": {"kind": "Deployment", "name": "xkcd-app"},
-                "services": [{"name": "xkcd-web"}],
-                "scale": {"min": 1, "max": 10, "retention": "120s", "window": "2m", "load": {"rps": 30, "utilization": 100}},
-                "hosts": ["myhost.com", "*.shop.example.com"],
-                "wake": {"timeout": "20s"},
-                "timeouts": {"responseStart": "30s"},
-            },
-        })]
-    );
+    let load = json!({"rps": 30, "utilization": 100});
+    let spec = json!({
+        "target": {"kind": "Deployment", "name": "xkcd-app"}, "services": [{"name": "xkcd-web"}],
+        "scale": {"min": 1, "max": 10, "retention": "120s", "window": "2m", "load": load},
+        "hosts": ["myhost.com", "*.shop.example.com"],
+        "wake": {"timeout": "20s"}, "timeouts": {"responseStart": "30s"},
+    });
+    let metadata = json!({"name": "xkcd", "namespace": "shop"});
+    assert_eq!(imported.objects, [zero_scaler(metadata, spec)]);
     let fields = ["spec.pathPrefixes", "spec.somethingNew.deep[0]"];
     assert_eq!(noted(&imported), fields, "unknown fields are listed, not dropped");
 }
@@ -92,9 +87,7 @@ spec:
   scalingMetric: {concurrency: {targetValue: 20}}
   timeouts: {readiness: 10s, request: 60s, responseHeader: 0s}
   coldStart: {placeholder: {response: {statusCode: 202}}}
-  rules:
-  - hosts: ['*', api.example.com]
-    paths: [{value: /v1}]
+  rules: [{hosts: ['*', api.example.com], paths: [{value: /v1}]}]
 ---
 apiVersion: keda.sh/v1alpha1
 kind: ScaledObject
@@ -109,22 +102,15 @@ spec:
   - {type: external-push, metadata: {scalerAddress: 'keda:9090', interceptorRoute: api}}
   - {type: cpu, metricType: Utilization, metadata: {value: '60'}}
 ");
-    assert_eq!(
-        imported.objects[0]["spec"],
-        json!({
-            "target": {"kind": "Deployment", "name": "api-deploy"},
-            "services": [{"name": "api-svc"}],
-            "scale": {"min": 2, "max": 5, "retention": "300s", "load": {"concurrency": 20, "utilization": 100}},
-            "hosts": ["api.example.com"],
-            "wake": {"timeout": "10s", "placeholder": {"response": {"status": 202}}},
-            "timeouts": {"request": "60s"},
-            "paused": true,
-            "metrics": [{"type": "Resource", "resource": {
-                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60},
-            }}],
-        })
-    );
-    assert_eq!(imported.objects[0]["metadata"], json!({"name": "api", "labels": {"team": "a"}}));
+    let cpu = json!({"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}});
+    let spec = json!({
+        "target": {"kind": "Deployment", "name": "api-deploy"}, "services": [{"name": "api-svc"}],
+        "scale": {"min": 2, "max": 5, "retention": "300s", "load": {"concurrency": 20, "utilization": 100}},
+        "hosts": ["api.example.com"], "timeouts": {"request": "60s"},
+        "wake": {"timeout": "10s", "placeholder": {"response": {"status": 202}}},
+        "paused": true, "metrics": [{"type": "Resource", "resource": cpu}],
+    });
+    assert_eq!(imported.objects, [zero_scaler(json!({"name": "api", "labels": {"team": "a"}}), spec)]);
     let fields = [
         "ScaledObject.spec.triggers[0]",
         "ScaledObject.spec.pollingInterval",
@@ -286,12 +272,10 @@ fn placeholders_and_static_routes_are_translated() {
     for (fields, expected, notes) in rows {
         let imported = route(fields);
         assert_eq!(imported.objects[0]["spec"]["wake"], expected, "{fields}");
-        let wake_fields: Vec<_> = noted(&imported)
-            .into_iter()
-            .filter(|field| field.starts_with("spec.coldStart") || field.starts_with("spec.static"))
-            .collect();
-        assert_eq!(wake_fields.len(), notes, "{fields}: {wake_fields:?}");
-        assert!(!noted(&imported).iter().any(|field| field.contains("ZeroScaler")), "all fields exist: {fields}");
+        let noted = noted(&imported);
+        let is_of_wake = |field: &&&str| field.starts_with("spec.coldStart") || field.starts_with("spec.static");
+        assert_eq!(noted.iter().filter(is_of_wake).count(), notes, "{fields}: {noted:?}");
+        assert!(!noted.iter().any(|field| field.contains("ZeroScaler")), "all fields exist: {fields}");
     }
 }
 
@@ -330,17 +314,18 @@ fn fallbacks_are_translated() {
 #[test]
 fn the_items_of_a_list_are_translated_one_by_one() {
     let item = |name: &str| {
+        let spec = format!("{{scaleTargetRef: {{kind: Deployment, name: {name}}}, maxReplicas: 3}}");
         format!(
-            "- apiVersion: autoscaling/v2\n  kind: HorizontalPodAutoscaler\n  metadata: {{name: {name}}}\n  \
-             spec: {{scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}, maxReplicas: 3}}\n"
+            "{{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {{name: {name}}}, spec: {spec}}}"
         )
     };
-    let list = |items: &str| format!("apiVersion: v1\nkind: List\nmetadata: {{resourceVersion: ''}}\nitems:{items}");
-    let text = list(&format!("\n{}{}", item("a"), item("b")));
-    let all = import(&[("f.yaml".to_owned(), text.clone())]).expect("known kinds");
+    let list =
+        |items: &str| format!("{{apiVersion: v1, kind: List, metadata: {{resourceVersion: ''}}, items: [{items}]}}");
+    let text = list(&format!("{}, {}", item("a"), item("b")));
+    let all = import(&[("f.yaml".to_owned(), text)]).expect("known kinds");
     let sources: Vec<_> = all.iter().map(|imported| imported.source.as_str()).collect();
     assert_eq!(sources, ["HorizontalPodAutoscaler a", "HorizontalPodAutoscaler b"]);
-    assert!(import(&[("f.yaml".to_owned(), list(" []\n"))]).expect("a List").is_empty());
+    assert!(import(&[("f.yaml".to_owned(), list(""))]).expect("a List").is_empty());
     let of_a_kind = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscalerList\nitems:\n\
                      - {metadata: {name: a}, spec: {maxReplicas: 3, scaleTargetRef: {kind: Deployment, name: a}}}\n";
     assert_eq!(one(of_a_kind).objects.len(), 1, "an item need not name its kind");
@@ -358,7 +343,7 @@ fn unknown_objects_are_listed_and_not_translated() {
     let known = hpa("v2", "", "maxReplicas: 3");
     for (other, source, why) in [
         (
-            "kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec: {x: 1}\n",
+            "{kind: Pod, apiVersion: v1, metadata: {name: a}, spec: {x: 1}}\n",
             "Pod a",
             "kind: Pod of v1 is not translated",
         ),

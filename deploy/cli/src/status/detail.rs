@@ -14,10 +14,7 @@ use std::io::Write;
 /// Maximum width of a wake's bar, in characters.
 const BAR: usize = 40;
 
-/// Prints one workload.
-///
-/// # Errors
-/// Fails if no source can be reached, the workload does not exist, or `out` is closed.
+/// Prints one workload. Fails if no source can be reached, the workload does not exist, or `out` is closed.
 pub async fn run(sources: &Sources, key: &RevisionKey, out: &mut impl Write) -> anyhow::Result<()> {
     let object = async { sources.cluster()?.get(key).await }.await;
     let live = async { sources.dashboard()?.detail(key).await }.await;

@@ -48,11 +48,8 @@ pub enum Output {
     Name,
 }
 
-/// Prints the workloads.
-///
-/// # Errors
-/// Fails if no source can be reached, a name is unknown, or `out` is closed. With `--watch`, errors after the first
-/// read are only warnings.
+/// Prints the workloads. Fails if no source can be reached, a name is unknown, or `out` is closed. With `--watch`,
+/// errors after the first read are only warnings.
 pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let namespace = sources.namespace(place);

@@ -8,13 +8,11 @@ const REVIEWS: &str = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// Starts an API server with planes in namespace `zs` that watch `shop` and `stage` and have all rights or none.
 fn server(allowed: bool) -> Server {
-    Server::start(move |request| match request {
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {}, "spec": {},
+        "status": {"allowed": allowed}});
+    Server::start(move |request, _| match request {
         "GET /version" => (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),
-        REVIEWS => (
-            201,
-            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {}, "spec": {},
-                "status": {"allowed": allowed}}),
-        ),
+        REVIEWS => (201, review.clone()),
         "GET /apis/apps/v1/namespaces/zs/deployments/autoscaler" => (200, deployment("autoscaler", "0.2.0")),
         "GET /apis/apps/v1/namespaces/zs/deployments/activator" => (200, deployment("activator", "0.1.0")),
         _ if request.starts_with("GET /apis/apps/v1/namespaces/zeroscale-system/deployments/") => {
@@ -39,15 +37,11 @@ fn a_correct_install_for_some_namespaces_has_all_rights() {
     let api = server(true);
     let output = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
     assert!(output.contains("ok       rights      the planes have all"), "{output}");
-    let reviews: Vec<Value> = api
-        .requests()
-        .into_iter()
-        .filter(|(line, _)| line == REVIEWS)
-        .map(|(_, body)| serde_json::from_str(&body).expect("JSON"))
-        .collect();
+    let reviews = api.requests().into_iter().filter(|(line, _)| line == REVIEWS);
+    let reviews = reviews.map(|(_, body)| serde_json::from_str::<Value>(&body).expect("JSON"));
     let within: BTreeSet<_> =
-        reviews.iter().map(|review| review["spec"]["resourceAttributes"]["namespace"].as_str()).collect();
-    assert_eq!(within, [Some("shop"), Some("stage"), Some("zs")].into());
+        reviews.map(|review| review["spec"]["resourceAttributes"]["namespace"].as_str().map(str::to_owned)).collect();
+    assert_eq!(within, ["shop", "stage", "zs"].map(|name| Some(name.to_owned())).into());
 }
 
 /// Goal: a missing right of the user is reported with the commands that need it. Method: each right in turn is missing.
@@ -58,7 +52,7 @@ fn a_missing_right_of_the_user_is_reported() {
         ("list", "you may not list zeroscalers in namespace shop, as these commands require: status, top"),
         ("patch", "you may not patch zeroscalers in namespace shop, as these commands require: wake"),
     ] {
-        let api = Server::with_body(move |request, body| match request {
+        let api = Server::start(move |request, body| match request {
             "GET /version" => (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),
             "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
                 let mut review: Value = serde_json::from_str(body).expect("JSON");
@@ -104,7 +98,7 @@ fn leases_of_other_programs_are_ignored() {
         lease(OTHER, "2023-12-31T00:00:00.000000Z"),
     ];
     let list = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList", "metadata": {}, "items": leases});
-    let api = Server::start(move |request| match request {
+    let api = Server::start(move |request, _| match request {
         "GET /version" => (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),
         "GET /apis/coordination.k8s.io/v1/namespaces/zs/leases" => (200, list.clone()),
         _ => failure(403, "Forbidden", "no", json!({})),

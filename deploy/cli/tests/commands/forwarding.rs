@@ -78,7 +78,7 @@ fn pods(names: &[(&str, &str)]) -> (u16, Value) {
 
 /// Starts a dashboard that knows only workload `hello`, with its load.
 fn dashboard() -> Server {
-    Server::start(|_| {
+    Server::start(|_, _| {
         let hello = json!({"namespace": "shop", "name": "hello", "state": "Awake", "requestsPerSecond": 12.5, "held": 4,
             "pods": {"ready": 2, "actual": 2}, "why": "the load asks for it"});
         (200, json!({"replicas": [{"name": "autoscaler-1", "answered": true}], "workloads": [hello]}))
@@ -91,7 +91,7 @@ fn dashboard() -> Server {
 fn the_dashboard_is_reached_through_the_api_server() {
     let to = json!({"to": dashboard().address.to_string()});
     let gone = std::sync::atomic::AtomicBool::new(false);
-    let api = Server::start(move |request| match request {
+    let api = Server::start(move |request, _| match request {
         LIST => listed(&[scaler("hello", json!({}), json!({"state": "Asleep"}))]),
         // The second list has the replacement.
         PODS if gone.swap(true, std::sync::atomic::Ordering::Relaxed) => pods(&[("autoscaler-c", "True")]),
@@ -132,7 +132,7 @@ fn obstacles_to_the_dashboard_are_named() {
     ];
     for (listed_pods, forwarded, expected) in rows {
         let listed_pods = pods(listed_pods);
-        let api = Server::start(move |request| match request {
+        let api = Server::start(move |request, _| match request {
             LIST => listed(&[scaler("hello", json!({}), json!({"state": "Asleep"}))]),
             PODS => listed_pods.clone(),
             _ => forwarded.clone(),

@@ -28,11 +28,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(respond: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static) -> Self {
-        Self::with_body(move |request, _| respond(request))
-    }
-
-    fn with_body(respond: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> Self {
+    fn start(respond: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let (address, requests) = (listener.local_addr().expect("bound"), Arc::default());
         let respond: Respond = Arc::new(respond);
@@ -154,15 +150,10 @@ fn text(bytes: &[u8]) -> String {
 /// error says what is missing. A pipe gets no colours.
 #[test]
 fn a_table_merges_zeroscalers_with_the_dashboards_data() {
-    let asleep =
-        scaler("still", json!({}), json!({"state": "Asleep", "min": 0, "max": 3, "pods": {"ready": 0, "actual": 0}}));
-    let awake = scaler(
-        "hello",
-        json!({}),
-        json!({"state": "Awake", "min": 0, "pods": {"ready": 1, "actual": 1}, "desired": 1}),
-    );
-    let both = [awake, asleep];
-    let api = Server::start(move |request| match request {
+    let asleep = json!({"state": "Asleep", "min": 0, "max": 3, "pods": {"ready": 0, "actual": 0}});
+    let awake = json!({"state": "Awake", "min": 0, "pods": {"ready": 1, "actual": 1}, "desired": 1});
+    let both = [scaler("hello", json!({}), awake), scaler("still", json!({}), asleep)];
+    let api = Server::start(move |request, _| match request {
         LIST => listed(&both),
         _ => failure(403, "Forbidden", "pods is forbidden", json!({"kind": "pods"})),
     });
@@ -171,7 +162,7 @@ fn a_table_merges_zeroscalers_with_the_dashboards_data() {
         "requestsPerSecond": 12.5, "concurrency": 3, "held": 4, "why": "the load asks for it", "owner": ""});
     let replica = json!({"name": "autoscaler-1", "answered": false, "error": "gone"});
     let listing = json!({"now": "2026-01-01T00:00:00Z", "replicas": [replica], "workloads": [hello]});
-    let dashboard = Server::start(move |_| (200, listing.clone()));
+    let dashboard = Server::start(move |_, _| (200, listing.clone()));
     let address = format!("http://{}", dashboard.address);
     let output = run(api.address, &["status", "--address", &address]);
     let (table, warnings) = (text(&output.stdout), text(&output.stderr));
@@ -188,9 +179,8 @@ fn a_table_merges_zeroscalers_with_the_dashboards_data() {
     assert!(output.status.success() && table.contains("hello") && table.lines().count() == 3, "{table}{warnings}");
     assert!(warnings.contains("shown without load") && warnings.contains("pods is forbidden"), "{warnings}");
 
-    let json: Value =
-        serde_json::from_slice(&run(api.address, &["status", "-o", "json", "--address", &address]).stdout)
-            .expect("JSON");
+    let json = run(api.address, &["status", "-o", "json", "--address", &address]).stdout;
+    let json: Value = serde_json::from_slice(&json).expect("JSON");
     assert_eq!((&json["workloads"][0]["held"], &json["workloads"][1]["state"]), (&json!(4.0), &json!("Asleep")));
     let names = text(&run(api.address, &["status", "-o", "name", "--address", &address]).stdout);
     assert_eq!(names, "zeroscaler.zeroscale.dev/hello\nzeroscaler.zeroscale.dev/still\n");
@@ -199,16 +189,16 @@ fn a_table_merges_zeroscalers_with_the_dashboards_data() {
 /// Goal: each kind of failure is named on standard error and has an exit code for scripts.
 #[test]
 fn each_failure_is_reported_with_its_exit_code() {
-    let named = Server::start(|request| match request {
+    let named = Server::start(|request, _| match request {
         LIST => listed(&[]),
         _ => not_found(),
     });
     let undefined =
-        Server::start(|_| failure(404, "NotFound", "the server could not find the requested resource", json!({})));
-    let forbidden = Server::start(|_| {
+        Server::start(|_, _| failure(404, "NotFound", "the server could not find the requested resource", json!({})));
+    let forbidden = Server::start(|_, _| {
         failure(403, "Forbidden", "zeroscalers is forbidden: User \"me\" cannot list", json!({"kind": "zeroscalers"}))
     });
-    let stranger = Server::start(|_| failure(401, "Unauthorized", "Unauthorized", json!({})));
+    let stranger = Server::start(|_, _| failure(401, "Unauthorized", "Unauthorized", json!({})));
     let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let rows: [(SocketAddr, &[&str], &str); 11] = [
         (named.address, &["status", "nobody"], "no ZeroScaler \"nobody\" in namespace \"shop\""),
@@ -294,7 +284,7 @@ fn the_autoscalers_report_ends_a_wake() {
         ("Done", "Z", 0, "zeroscaler.zeroscale.dev/hello wakes"),
         ("Kept", "+00:00", 1, "the request is not carried out: too busy"),
     ] {
-        let api = Server::with_body(waking(result, utc));
+        let api = Server::start(waking(result, utc));
         let output = run(api.address, &["wake", "hello"]);
         let patch = patched(&api);
         assert_eq!(patch["spec"]["request"]["state"], "Awake", "{patch}");
@@ -311,7 +301,7 @@ fn the_autoscalers_report_ends_a_wake() {
 #[test]
 fn a_failed_request_does_not_stop_the_next_ones() {
     let hello = waking("Done", "Z");
-    let api = Server::with_body(move |request, body| match request.split_once(' ') {
+    let api = Server::start(move |request, body| match request.split_once(' ') {
         Some((_, ONE)) => hello(request, body),
         Some((_, path)) if path.ends_with("/nobody") => not_found(),
         _ => failure(403, "Forbidden", "User \"me\" cannot get it", json!({"kind": "zeroscalers"})),
@@ -331,7 +321,7 @@ fn a_failed_request_does_not_stop_the_next_ones() {
 fn a_failed_read_does_not_end_a_watch() {
     let reads = AtomicUsize::new(0);
     let now = |state: &str| listed(&[scaler("hello", json!({}), json!({"state": state}))]);
-    let api = Server::start(move |request| match request {
+    let api = Server::start(move |request, _| match request {
         LIST => match reads.fetch_add(1, Ordering::Relaxed) {
             0 => now("Awake"),
             1 => failure(403, "Forbidden", "not just now", json!({"kind": "zeroscalers"})),
@@ -358,7 +348,7 @@ fn a_field_that_the_api_server_drops_is_an_error() {
     for (word, field) in
         [("pause", "spec.paused = true"), ("wake", "spec.request = Awake"), ("sleep", "spec.request = Asleep")]
     {
-        let api = Server::start(|_| (200, scaler("hello", json!({}), json!({"state": "Awake"}))));
+        let api = Server::start(|_, _| (200, scaler("hello", json!({}), json!({"state": "Awake"}))));
         let output = run(api.address, &[word, "hello"]);
         let errors = text(&output.stderr);
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{word}: {errors}");
@@ -372,7 +362,7 @@ fn a_field_that_the_api_server_drops_is_an_error() {
 /// Goal: a release of everything needs an explicit argument.
 #[test]
 fn a_release_needs_an_explicit_selection() {
-    let api = Server::start(|_| listed(&[]));
+    let api = Server::start(|_, _| listed(&[]));
     let output = run(api.address, &["release"]);
     let errors = text(&output.stderr);
     assert!(output.status.code() == Some(1) && errors.contains("nothing is selected"), "{errors}");

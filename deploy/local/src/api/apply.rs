@@ -13,12 +13,12 @@ use std::ops::Bound;
 use serde_json::{Map, Value, json};
 
 use super::fields::{self, object, text};
-use super::lists::{List, PROTOCOL, Shape};
 use super::meta::{self, metadata};
 use super::query::WriteOptions;
 use super::resource::Resource;
 use super::status::{ApiError, Result};
 use super::strategic::add_to_set;
+use super::strategic::{List, PROTOCOL, Shape};
 use super::write::Part;
 
 /// Fields by their paths in `FieldsV1`: `f:NAME` is a field of a map, `k:KEY` and `v:VALUE` are items of a list, and

@@ -7,21 +7,20 @@ use http::Response;
 use http::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
+use super::columns::represent;
 use super::core::Api;
+use super::handler::RequestInfo;
 use super::identity::Caller;
 use super::list::represent_all;
 use super::media::{self, Body, Form};
 use super::patch::Patch;
-use super::protobuf;
+use super::query::Selector;
 use super::query::{DeleteOptions, Query, WriteOptions};
 use super::resource::{Model, Target};
-use super::review;
-use super::route::RequestInfo;
-use super::selector::Selector;
 use super::status::{self, ApiError, Result};
 use super::store::Object;
-use super::table::represent;
 use super::write::{Part, Written, check_name, check_type};
+use super::{protobuf, rbac};
 
 /// Data of a request for a resource.
 pub(super) struct Call {
@@ -133,7 +132,7 @@ impl Call {
         let body = self.object()?;
         if matches!(info.resource.model, Model::Review) {
             let body = check_type(&info.resource, body)?;
-            let answer = review::answer(&info.resource.kind, &self.api, &self.caller, &body)?;
+            let answer = rbac::answer(&info.resource.kind, &self.api, &self.caller, &body)?;
             return Ok(media::encode_value(201, &info.resource.full(&answer)));
         }
         Ok(self.write_response(self.api.create(&info.resource, &info.namespace, body, &options)?))

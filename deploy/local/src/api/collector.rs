@@ -39,7 +39,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const EVENT_LIFE: SignedDuration = SignedDuration::from_hours(1);
 /// Interval of the search for old Events.
 const EVENT_PERIOD: Duration = Duration::from_secs(60);
-/// Table of Events.
 const EVENTS: &str = "/events";
 
 /// Runs the collector until the server shuts down.

@@ -1,16 +1,18 @@
-//! Columns of tables for people.
+//! Objects as rows for people: the `Table` that kubectl prints with its columns, and `PartialObjectMetadata`.
 //!
 //! A column is data: its name, the paths of its values, and the format of its cells. Columns of a custom resource come
 //! from its definition, those of a built-in kind from `builtin/kinds.yaml`.
 
+use super::fields::{display_value, text};
+use super::media::Form;
+use super::resource::Resource;
+use super::store::Object;
 use jiff::Timestamp;
 use jsonpath_rust::parser::model::JpQuery;
 use jsonpath_rust::parser::parse_json_path;
 use jsonpath_rust::query::js_path_process;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-use super::fields::{display_value, text};
 
 /// Format of a cell, computed from the values at the column's paths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -95,7 +97,6 @@ impl Column {
         Given { name: "Name".into(), format: "name".into(), json_path: path, ..Given::default() }.try_into().ok()
     }
 
-    /// Returns the cell of an object.
     pub(crate) fn cell(&self, object: &Value) -> Value {
         let paths = self.paths.iter().map(|path| js_path_process(path, object).unwrap_or_default());
         let paths: Vec<Vec<&Value>> = paths.map(|found| found.into_iter().map(|found| found.val()).collect()).collect();
@@ -161,6 +162,57 @@ fn human(seconds: i64) -> String {
         _ if years < 8 => two(years, "y", days % 365, "d"),
         _ => format!("{years}y"),
     }
+}
+
+/// Object data in rows, in addition to cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Include {
+    Nothing,
+    Metadata,
+    Object,
+}
+
+/// Returns an object in the requested form. `columns` is false if the stream has already sent a table's columns.
+pub(crate) fn represent(resource: &Resource, object: &Object, form: Form, columns: bool) -> Value {
+    match form {
+        Form::Plain => resource.full(&object.value),
+        Form::Partial => partial(object),
+        Form::Table(include) => {
+            let metadata = json!({"resourceVersion": object.version.to_string()});
+            table(resource, std::iter::once(object), metadata, include, columns)
+        }
+    }
+}
+
+/// Builds a table of objects. `columns` is false if the stream has already sent the columns.
+pub(crate) fn table<'a>(
+    resource: &Resource,
+    objects: impl Iterator<Item = &'a Object>,
+    metadata: Value,
+    include: Include,
+    columns: bool,
+) -> Value {
+    let row = |object: &Object| {
+        let cells: Vec<Value> = resource.rules.columns.iter().map(|column| column.cell(&object.value)).collect();
+        let object = match include {
+            Include::Nothing => Value::Null,
+            Include::Metadata => partial(object),
+            Include::Object => resource.full(&object.value),
+        };
+        json!({"cells": cells, "object": object})
+    };
+    let rows: Vec<Value> = objects.map(row).collect();
+    let definitions: Vec<_> =
+        resource.rules.columns.iter().filter(|_| columns).map(|column| &column.definition).collect();
+    json!({
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+        "columnDefinitions": definitions, "rows": rows,
+    })
+}
+
+/// Returns the metadata of an object as a PartialObjectMetadata.
+pub(crate) fn partial(object: &Object) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.value["metadata"]})
 }
 
 #[cfg(test)]

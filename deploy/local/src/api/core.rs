@@ -10,13 +10,12 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::access::Audit;
-use super::address::SERVICES;
-use super::builtin;
-use super::crd;
 use super::identity::Tokens;
+use super::prepare::SERVICES;
 use super::query::WriteOptions;
 use super::resource::{Registry, Resource, Target};
 use super::store::{Clash, NAMESPACES, Object, Store};
+use super::{builtin, crd};
 use crate::Range;
 use crate::pool::Pool;
 use crate::usage::UsageTable;
@@ -64,12 +63,6 @@ pub(crate) struct Api {
     definitions: Mutex<()>,
 }
 
-impl std::fmt::Debug for Api {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("version", &self.store.version()).finish_non_exhaustive()
-    }
-}
-
 impl Api {
     /// Creates the state with the built-in resources and the standard namespaces of a cluster.
     pub(crate) fn new(options: &ApiOptions, token: &str) -> Arc<Self> {
@@ -102,7 +95,6 @@ impl Api {
         Self::new(&ApiOptions { history: 16, ..ApiOptions::new(range) }, "token")
     }
 
-    /// Adds a resource.
     pub(crate) fn add_resource(&self, resource: Resource) {
         let _guard = self.definitions.lock();
         let mut registry = Registry::clone(&self.registry.load());

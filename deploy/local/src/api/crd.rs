@@ -13,16 +13,15 @@
 use common_api::zeroscaler::validation::validate_json;
 use serde_json::{Value, json};
 
-use super::causes::Causes;
 use super::columns::{self, Column};
 use super::fields::{self, child, entries, items, object, text};
 use super::identity::texts;
 use super::meta::{self, metadata};
 use super::resource::{Generation, Model, Resource, Rules};
 use super::schema;
+use super::status::Causes;
 use super::strategic::add_to_set;
 
-/// Table of definitions.
 pub(crate) const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
 /// Finalizer that keeps a definition until its objects are deleted.
@@ -111,7 +110,6 @@ fn condition(kind: &str, reason: &str, message: &str) -> Value {
     })
 }
 
-/// Sets the condition of a terminating definition.
 pub(crate) fn terminating(value: &mut Value) {
     let message = "CustomResource deletion is in progress";
     let terminating = condition("Terminating", "InstanceDeletionInProgress", message);

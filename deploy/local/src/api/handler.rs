@@ -1,27 +1,23 @@
 //! Handling of a request: identifies the caller, parses the path, and serves everything except resources.
 //! [`super::call`] handles requests for resources.
 
-use std::sync::Arc;
-
+use super::access::Access;
+use super::call::Call;
+use super::columns::Include;
+use super::core::Api;
+use super::identity::{self, Caller};
+use super::media::{self, Body, Form};
+use super::query::{Query, unescape};
+use super::rbac;
+use super::resource::{Registry, Resource};
+use super::status::{ApiError, Result};
+use super::{discovery, openapi};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
-
-use super::access::Access;
-use super::call::Call;
-use super::core::Api;
-use super::discovery;
-use super::guard;
-use super::identity::Caller;
-use super::media::{self, Body, Form};
-use super::openapi;
-use super::query::{Query, unescape};
-use super::rbac;
-use super::route::RequestInfo;
-use super::status::{ApiError, Result};
-use super::table::Include;
+use std::sync::Arc;
 
 /// Maximum size of a body in bytes.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -39,7 +35,7 @@ async fn answer(api: Arc<Api>, request: Request<Incoming>) -> Result<Response<Bo
     let (parts, body) = request.into_parts();
     let body = if parts.method == Method::GET { Bytes::new() } else { read(body).await? };
     let request = Request::from_parts(parts, body);
-    let caller = guard::admit(&request, &api.tokens, &api.store)?;
+    let caller = identity::admit(&request, &api.tokens, &api.store)?;
     let registry = api.registry.load_full();
     let path = request.uri().path().to_string();
     let query = Query::parse(request.uri().query().unwrap_or_default());
@@ -157,4 +153,84 @@ fn check_verb(info: &RequestInfo, verb: &str) -> Result<()> {
         },
     };
     if fits && verbs.contains(&verb) { Ok(()) } else { Err(ApiError::method_not_allowed(Some(resource))) }
+}
+
+/// A resource, an object of it, or a subresource of an object.
+#[derive(Debug)]
+pub(crate) struct RequestInfo {
+    pub(crate) resource: Arc<Resource>,
+    /// Namespace; empty for access across namespaces and for cluster-scoped resources.
+    pub(crate) namespace: String,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+}
+
+impl RequestInfo {
+    /// Returns the access that `verb` needs here.
+    pub(crate) fn access(&self, verb: &str, query: &Query) -> Access {
+        // A list or watch may be restricted to one name.
+        let one = query.text("fieldSelector").strip_prefix("metadata.name=");
+        let resource = match &self.subresource {
+            Some(part) => format!("{}/{part}", self.resource.plural),
+            None => self.resource.plural.clone(),
+        };
+        // A Namespace counts as an object in itself, so that a Role in it can allow to read it.
+        let namespace = match &self.name {
+            Some(name) if self.resource.group.is_empty() && self.resource.plural == "namespaces" => name.clone(),
+            _ => self.namespace.clone(),
+        };
+        Access {
+            verb: verb.into(),
+            group: self.resource.group.clone(),
+            resource,
+            namespace,
+            name: self.name.as_deref().or(one).unwrap_or_default().into(),
+            path: String::new(),
+        }
+    }
+
+    /// Parses the segments of a path. Returns `None` for a path without a resource.
+    pub(crate) fn parse(segments: &[&str], registry: &Registry) -> Result<Option<Self>> {
+        let (group, version, rest) = match segments {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() && registry.has_group(group) => {
+                (*group, *version, rest)
+            }
+            _ => return Ok(None),
+        };
+        let (namespace, rest) = match rest {
+            // The Namespace itself and its status.
+            ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status"] => ("", rest),
+            ["namespaces", namespace, rest @ ..] => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let [plural, rest @ ..] = rest else { return Err(ApiError::unknown_resource()) };
+        let resource = registry.get(group, version, plural).ok_or_else(ApiError::unknown_resource)?;
+        let (name, subresource) = match rest {
+            [] => (None, None),
+            [name] => (Some(name.to_string()), None),
+            [name, subresource] => (Some(name.to_string()), Some(subresource.to_string())),
+            _ => return Err(ApiError::unknown_resource()),
+        };
+        let in_namespace = !namespace.is_empty();
+        if in_namespace != resource.namespaced && (in_namespace || name.is_some()) {
+            return Err(ApiError::unknown_resource());
+        }
+        Ok(Some(RequestInfo { resource, namespace: namespace.into(), name, subresource }))
+    }
+
+    /// Returns the verb of a request, in the terms of roles.
+    pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
+        match (method.as_str(), &self.name) {
+            ("GET", Some(_)) => "get",
+            ("GET", None) if query.flag("watch") => "watch",
+            ("GET", None) => "list",
+            ("POST", _) => "create",
+            ("PUT", _) => "update",
+            ("PATCH", _) => "patch",
+            ("DELETE", Some(_)) => "delete",
+            ("DELETE", None) => "deletecollection",
+            _ => "use",
+        }
+    }
 }

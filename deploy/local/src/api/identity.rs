@@ -3,22 +3,27 @@
 //! The `token` subresource of a ServiceAccount issues tokens. A token is valid for certain audiences until it expires,
 //! as long as its account exists, and its Pod if it is bound to one. It is opaque, and its grant is stored here,
 //! whereas Kubernetes signs the data into the token.
+//!
+//! [`admit`] identifies the caller of a request. A web page can make a browser send requests to loopback under a name
+//! that the page's owner points there (DNS rebinding). So `Host` must be a loopback address or `localhost`, and an
+//! `Origin`, which browsers add, must be the server itself. After that, the token is checked. [`super::rbac`] decides
+//! what the caller may do.
 
-use std::collections::{BTreeMap, HashMap};
-
+use super::fields::items;
+use super::status::{ApiError, Causes, Result};
+use super::store::{PODS, Store};
 use common_runtime::credential::is_secret;
+use http::Request;
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use uuid::Uuid;
-
-use super::causes::Causes;
-use super::fields::items;
-use super::status::{ApiError, Result};
-use super::store::{PODS, Store};
 
 /// Audience of tokens for this server.
 pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
@@ -61,12 +66,10 @@ struct Grant {
 }
 
 impl Caller {
-    /// Returns the caller without a token.
     pub(crate) fn anonymous() -> Self {
         Self::known(ANONYMOUS, vec![UNAUTHENTICATED.into()])
     }
 
-    /// Returns a caller with known name and groups.
     pub(crate) fn known(name: &str, groups: Vec<String>) -> Self {
         Caller { name: name.into(), groups, ..Caller::default() }
     }
@@ -144,7 +147,6 @@ impl Tokens {
     }
 }
 
-/// Generates an unguessable token.
 pub(crate) fn generate_token() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }
@@ -184,9 +186,41 @@ fn bind(
     Ok(())
 }
 
-/// Returns the texts in an array.
 pub(crate) fn texts(value: &Value, pointer: &str) -> Vec<String> {
     items(value, pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Identifies the caller. Rejects requests from foreign pages and with unknown tokens.
+pub(crate) fn admit<B>(request: &Request<B>, tokens: &Tokens, store: &Store) -> Result<Caller> {
+    let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
+    let host = request.uri().authority().map(|authority| authority.as_str()).or_else(|| header(HOST));
+    let host = host.unwrap_or_default();
+    if !is_loopback(host) {
+        return Err(ApiError::forbidden(format!("Host \"{host}\" is not a loopback address of this server")));
+    }
+    if let Some(origin) = header(ORIGIN)
+        && origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) != Some(host)
+    {
+        return Err(ApiError::forbidden(format!("Origin \"{origin}\" is not the address of this server")));
+    }
+    if request.headers().keys().any(|name| name.as_str().starts_with("impersonate-")) {
+        return Err(ApiError::bad_request("this server does not support impersonation; omit --as and --as-group"));
+    }
+    match header(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")) {
+        None => Ok(Caller::anonymous()),
+        Some(token) => {
+            tokens.review(store, token.trim(), &[]).map(|(caller, _)| caller).ok_or_else(ApiError::unauthorized)
+        }
+    }
+}
+
+/// Reports whether `host` or `host:port` is a loopback address or `localhost`.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -221,6 +255,17 @@ mod tests {
                 let caller = api.tokens.review(&api.store, text(&issued, "/status/token"), &[]);
                 assert!(caller.is_some(), "{body}");
             }
+        }
+    }
+
+    #[test]
+    fn only_loopback_names_are_local() {
+        for host in ["127.0.0.1:80", "127.9.8.7", "localhost:1", "LOCALHOST", "[::1]:80", "[::1]"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["", "example.com", "127.0.0.1.example.com", "10.0.0.1:80", "localhost.example.com:80", "[::2]:80"]
+        {
+            assert!(!is_loopback(host), "{host}");
         }
     }
 }

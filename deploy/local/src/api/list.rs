@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::causes::Causes;
+use super::columns::{partial, table};
 use super::core::Api;
 use super::media::Form;
 use super::query::Query;
+use super::query::Selector;
 use super::resource::Resource;
-use super::selector::Selector;
+use super::status::Causes;
 use super::status::{ApiError, Result};
 use super::store::Object;
-use super::table::{partial, table};
 
 /// Returns a list of objects in the requested form. `version` is the version of a list of stored objects.
 pub(crate) fn represent_all(resource: &Resource, objects: &[Arc<Object>], version: Option<u64>, form: Form) -> Value {

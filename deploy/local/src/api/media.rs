@@ -6,8 +6,8 @@ use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
+use super::columns::Include;
 use super::status::ApiError;
-use super::table::Include;
 
 /// Body of a response.
 pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, std::convert::Infallible>;
@@ -54,7 +54,6 @@ pub(crate) fn text(code: u16, text: impl Into<Bytes>) -> Response<Body> {
     respond(code, "text/plain; charset=utf-8", text.into())
 }
 
-/// Builds a response of a content type.
 pub(crate) fn respond(code: u16, content_type: &str, bytes: Bytes) -> Response<Body> {
     let mut response = Response::new(Full::new(bytes).boxed_unsync());
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -64,7 +63,6 @@ pub(crate) fn respond(code: u16, content_type: &str, bytes: Bytes) -> Response<B
     response
 }
 
-/// Builds a JSON response.
 pub(crate) fn encode_value(code: u16, value: &Value) -> Response<Body> {
     respond(code, "application/json", value.to_string().into())
 }

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use rand::RngExt;
 use serde_json::{Map, Value};
 
-use super::causes::Causes;
 use super::fields::{child, entries, items, object, text};
 use super::resource::{NameRule, Resource};
+use super::status::Causes;
 
 /// Returns the `metadata` map, and creates it if it is missing.
 pub(crate) fn metadata(value: &mut Value) -> &mut Map<String, Value> {
@@ -22,7 +22,6 @@ pub(crate) fn now() -> String {
     time(Timestamp::now())
 }
 
-/// Formats a time for metadata.
 pub(crate) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -38,21 +37,11 @@ pub(crate) fn generate_name(prefix: &str) -> String {
     name
 }
 
-/// Fields that a client cannot set on a new object.
-const SERVER_OWNED: [&str; 8] = [
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "selfLink",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-];
-
 /// Removes fields that a client cannot set on a new object.
 pub(crate) fn clear_server_owned(metadata: &mut Map<String, Value>) {
-    metadata.retain(|field, _| !SERVER_OWNED.contains(&field.as_str()));
+    let of_deletion = ["deletionTimestamp", "deletionGracePeriodSeconds"];
+    let owned = ["uid", "creationTimestamp", "selfLink", "generation", "managedFields", "resourceVersion"];
+    metadata.retain(|field, _| !owned.iter().chain(&of_deletion).any(|owned| owned == field));
 }
 
 /// Removes `selfLink` and all empty values from metadata, which Kubernetes does not store.

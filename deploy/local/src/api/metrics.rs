@@ -17,15 +17,14 @@ use super::core::Api;
 use super::fields::{items, text};
 use super::media::Body;
 use super::meta;
+use super::query::Selector;
 use super::resource::{Model, Resource, Rules};
-use super::selector::Selector;
 use super::status::{ApiError, Result};
 use super::store::{Object, PODS};
 use crate::usage::{ContainerUsage, Usage, UsageTable};
 
 const GROUP: &str = "metrics.k8s.io";
 
-/// Returns the resource of pod metrics.
 fn resource() -> Resource {
     Resource {
         group: GROUP.into(),

@@ -1,6 +1,6 @@
 //! An embedded Kubernetes API server: the parts that `kube` and `kubectl` need, in memory, on loopback.
 //!
-//! A request passes [`guard`] (loopback names, tokens in `identity`), is routed to a resource, and must be allowed by a
+//! A request is admitted ([`identity`]: loopback names, tokens), is routed to a resource, and must be allowed by a
 //! role (`rbac`). Then a verb handles it: `list`, `watch`, `write`, `patch` or `delete`, the same for all resources. A
 //! resource is defined by one table (`builtin`) or by a CustomResourceDefinition (`crd`). [`store`] holds all state;
 //! the `collector` collects garbage after deletions. Controllers for workloads and endpoints are ordinary clients
@@ -12,7 +12,7 @@
 //! Exceptions: addresses in 127.0.0.0/8 are accepted in Endpoints and EndpointSlices, since local pods have such
 //! addresses. After a restart, which loses all state, the server rejects watches from unknown versions with 410.
 //!
-//! The port serves plain HTTP and TLS (`tls`), since some clients send tokens only over TLS.
+//! The port serves plain HTTP and TLS (`server`), since some clients send tokens only over TLS.
 //!
 //! Limits: not supported are users other than the administrator and ServiceAccounts (no account is created for a
 //! namespace), admission plugins, persistence, conversion between versions of a custom resource, CEL (but the rules of
@@ -22,11 +22,9 @@
 //! and `create` without `-f` for rarer kinds; use `apply` for those.
 
 mod access;
-mod address;
 mod apply;
 mod builtin;
 mod call;
-pub(crate) mod causes;
 mod collector;
 mod columns;
 mod core;
@@ -34,11 +32,9 @@ mod crd;
 mod delete;
 mod discovery;
 mod fields;
-mod guard;
 mod handler;
 mod identity;
 mod list;
-mod lists;
 mod media;
 mod meta;
 mod metrics;
@@ -50,16 +46,11 @@ mod protobuf;
 mod query;
 mod rbac;
 mod resource;
-mod review;
-mod route;
 pub(crate) mod schema;
-mod selector;
 mod server;
-mod status;
+pub(crate) mod status;
 mod store;
 mod strategic;
-mod table;
-mod tls;
 mod types;
 mod watch;
 mod write;

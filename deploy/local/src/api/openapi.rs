@@ -20,7 +20,7 @@ use super::fields::{child, object};
 use super::resource::{Model, Registry, Resource};
 
 /// Field of an operation or a schema with the kind.
-pub(crate) const KIND: &str = "x-kubernetes-group-version-kind";
+const KIND: &str = "x-kubernetes-group-version-kind";
 
 /// Returns `/openapi/v3`: the list of documents.
 pub(crate) fn index(registry: &Registry) -> Value {
@@ -70,7 +70,6 @@ fn root(resource: &Resource) -> String {
     }
 }
 
-/// Adds the paths of a resource with its verbs.
 fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, kind: &Value) {
     let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
     let collection = format!("/{}{scope}/{}", root(resource), resource.plural);

@@ -2,18 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::apply;
-use super::causes::Causes;
 use super::core::Api;
 use super::fields::{number, text};
-use super::lists::Shape;
 use super::meta::metadata;
 use super::query::WriteOptions;
 use super::resource::{Resource, Target};
-use super::selector;
+use super::status::Causes;
 use super::status::{ApiError, Result};
-use super::strategic;
+use super::strategic::Shape;
 use super::write::{Part, Written, check_given_name};
+use super::{apply, query, strategic};
 
 /// A parsed PATCH.
 #[derive(Debug)]
@@ -124,7 +122,6 @@ impl Api {
         })
     }
 
-    /// Returns the scale of an object.
     pub(crate) fn scale(&self, target: Target<'_>) -> Result<Value> {
         let object = self.store.get(&target.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
         scale_of(target.resource, &object.value)
@@ -171,7 +168,7 @@ fn scale_of(resource: &Resource, value: &Value) -> Result<Value> {
     let replicas = |path: &str| number(value, &pointer(path)).unwrap_or(0);
     let mut status = json!({"replicas": replicas(&paths.status_replicas_path)});
     if let Some(selector) = paths.label_selector_path.as_ref().and_then(|path| value.pointer(&pointer(path))) {
-        status["selector"] = selector::to_text(selector).into();
+        status["selector"] = query::to_text(selector).into();
     }
     Ok(json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",

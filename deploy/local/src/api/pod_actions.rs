@@ -41,7 +41,6 @@ impl Api {
         Ok(())
     }
 
-    /// Returns the log of a container of a pod.
     pub(crate) async fn log(&self, target: Target<'_>, query: &Query) -> Result<Response<Body>> {
         let pod = self.store.get(&target.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
         check_log_options(query, &pod, Timestamp::now())?;

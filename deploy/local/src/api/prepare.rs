@@ -1,25 +1,21 @@
 //! Converts a body to the stored state: parses it by the resource's model, sets the server's metadata and defaults, and
 //! validates. Nothing is written here; [`super::write`] commits the result.
+//!
+//! Each Service gets a ClusterIP from a range.
 
-use std::sync::Arc;
-
-use serde_json::Value;
-use uuid::Uuid;
-
-use super::address::assign;
-use super::builtin;
-use super::causes::Causes;
 use super::core::Api;
-use super::crd;
-use super::fields::{self, text};
+use super::fields::{self, object, text};
 use super::meta::{self, metadata};
 use super::query::{FieldValidation, WriteOptions};
 use super::resource::{Generation, Model, Resource, Target};
-use super::schema;
-use super::status::{ApiError, Result};
+use super::status::{ApiError, Causes, Result};
 use super::store::Object;
 use super::write::{Part, check_name};
-use crate::pool::Allocation;
+use super::{builtin, crd, schema};
+use crate::pool::{Allocation, Pool};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use uuid::Uuid;
 
 impl Api {
     /// Prepares a new object from a body, with its address if it is a Service.
@@ -42,7 +38,7 @@ impl Api {
             fields.insert("generation".into(), 1.into());
         }
         if resource.rules.status {
-            fields::object(&mut value).remove("status");
+            object(&mut value).remove("status");
         }
         let mut causes = Causes::default();
         set_defaults(resource, &mut value, None);
@@ -100,7 +96,7 @@ impl Api {
         keep_metadata(part, old, &mut value, options, &mut causes);
         match part {
             Part::Main if resource.rules.status => {
-                fields::put(fields::object(&mut value), "status", old.get("status").cloned());
+                fields::put(object(&mut value), "status", old.get("status").cloned());
             }
             Part::Status => {
                 // For built-in kinds, a status update may change annotations too, in which controllers store data.
@@ -111,7 +107,7 @@ impl Api {
                     fields::put(metadata(&mut updated), key, metadata(&mut value).remove(*key));
                 }
                 let status = value.get("status").filter(|status| !status.is_null());
-                fields::put(fields::object(&mut updated), "status", status.cloned());
+                fields::put(object(&mut updated), "status", status.cloned());
                 value = updated;
             }
             _ => {}
@@ -215,4 +211,57 @@ fn increments_generation(resource: &Resource, old: &Value, new: &Value) -> bool 
         Generation::SpecAndLabels => differ("/metadata/labels"),
     };
     has_metadata_change || keys.any(|key| is_counted(key) && old.get(key) != new.get(key))
+}
+
+pub(crate) const SERVICES: &str = "/services";
+
+/// Assigns a ClusterIP to a Service, or restores its current one. Other resources do not change. The caller makes a new
+/// allocation permanent once the write has succeeded.
+fn assign(
+    pool: &Pool,
+    resource: &Resource,
+    value: &mut Value,
+    old: Option<&Value>,
+    causes: &mut Causes,
+) -> Option<Allocation> {
+    if &*resource.table != SERVICES {
+        return None;
+    }
+    let wanted = text(value, "/spec/clusterIP").to_string();
+    let current = old.map(|old| text(old, "/spec/clusterIP").to_string()).unwrap_or_default();
+    if text(value, "/spec/type") == "ExternalName" {
+        if let Some(spec) = value.get_mut("spec").map(object) {
+            spec.remove("clusterIP");
+            spec.remove("clusterIPs");
+        }
+        return None;
+    }
+    if !current.is_empty() {
+        if !wanted.is_empty() && wanted != current {
+            causes.invalid("spec.clusterIPs[0]", &wanted.into(), "may not change once set");
+        }
+        set(value, &current);
+        return None;
+    }
+    let allocation = match wanted.as_str() {
+        "" => pool.allocate(),
+        "None" => {
+            set(value, "None");
+            return None;
+        }
+        text => text.parse().ok().and_then(|address| pool.allocate_exact(address)),
+    };
+    match &allocation {
+        Some(allocation) => set(value, &allocation.address().to_string()),
+        None => {
+            let rule = "failed to allocate IP: the address is taken or not in the valid range";
+            causes.invalid("spec.clusterIPs", &json!([wanted]), rule);
+        }
+    }
+    allocation
+}
+
+fn set(value: &mut Value, address: &str) {
+    value["spec"]["clusterIP"] = address.into();
+    value["spec"]["clusterIPs"] = json!([address]);
 }

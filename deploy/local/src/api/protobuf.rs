@@ -87,12 +87,10 @@ pub(super) fn read(body: &[u8]) -> Result<Value> {
     Ok(Value::Object(fields))
 }
 
-/// Returns the error for a truncated or invalid body.
 fn broken(why: &str) -> ApiError {
     ApiError::bad_request(format!("the body cannot be read: {why}"))
 }
 
-/// Returns the error for a body with a kind or field that is not supported.
 fn unsupported(what: &str) -> ApiError {
     ApiError::unsupported_media(&format!("application/json (this server cannot read {what} in protobuf)"))
 }

@@ -3,24 +3,24 @@
 //! `system:masters` may do everything. The rights that Kubernetes' bootstrap roles give to everyone are implemented in
 //! code: discovery and self reviews for callers with a token, health and version for all.
 //!
-//! Edge cases: a ClusterRole with an aggregation rule has its own rules and those of all matching ClusterRoles, without
-//! a controller that copies them. A list or watch of one name counts as access to that name.
+//! Edge case: a list or watch of one name counts as access to that name.
 //!
-//! Limits: there is no check against privilege escalation, and no second check (`create`) of an apply or a PUT that
-//! creates an object.
-
-use std::sync::Arc;
-
-use serde_json::Value;
+//! Limits: there are no aggregation rules, no rules for paths (`nonResourceURLs`), no check against privilege
+//! escalation, and no second check (`create`) of an apply or a PUT that creates an object.
+//!
+//! Reviews of identity and access are answered and not stored.
 
 use super::access::Access;
+use super::core::Api;
 use super::fields::{items, text};
-use super::identity::{AUTHENTICATED, Caller, MASTERS, texts};
+use super::identity::{ADMINISTRATOR, AUTHENTICATED, Caller, MASTERS, texts};
+use super::status::{ApiError, Causes, Result};
 use super::store::{Object, Store};
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Reports whether `caller` is allowed the access.
 pub(crate) fn allows(store: &Store, caller: &Caller, access: &Access) -> bool {
     caller.groups.iter().any(|group| group == MASTERS)
         || is_for_everyone(caller, access)
@@ -43,7 +43,7 @@ fn is_for_everyone(caller: &Caller, access: &Access) -> bool {
 }
 
 /// Returns the rules for `caller` in `namespace`, or, if that is empty, only those for all namespaces.
-pub(crate) fn rules(store: &Store, caller: &Caller, namespace: &str) -> impl Iterator<Item = Value> {
+fn rules(store: &Store, caller: &Caller, namespace: &str) -> impl Iterator<Item = Value> {
     let mut bindings = store.list(&format!("{GROUP}/clusterrolebindings"), "").0;
     if !namespace.is_empty() {
         bindings.extend(store.list(&format!("{GROUP}/rolebindings"), &format!("{namespace}/")).0);
@@ -68,45 +68,85 @@ fn binds(binding: &Value, caller: &Caller) -> bool {
     })
 }
 
-/// Returns the role of a binding, and the roles that it aggregates.
-fn role(store: &Store, binding: &Object) -> Vec<Arc<Object>> {
+fn role(store: &Store, binding: &Object) -> Option<Arc<Object>> {
     let name = binding.text("/roleRef/name");
     if binding.text("/roleRef/kind") == "Role" {
-        let key = format!("{}/{name}", binding.text("/metadata/namespace"));
-        return store.get(&format!("{GROUP}/roles"), &key).into_iter().collect();
+        return store.get(&format!("{GROUP}/roles"), &format!("{}/{name}", binding.text("/metadata/namespace")));
     }
-    let table = format!("{GROUP}/clusterroles");
-    let Some(role) = store.get(&table, name) else { return Vec::new() };
-    let selectors = items(&role.value, "/aggregationRule/clusterRoleSelectors").to_vec();
-    let mut roles = vec![role];
-    for labels in selectors.iter().filter_map(|selector| selector.get("matchLabels")?.as_object()) {
-        let has = |object: &Object, key: &str, value: &Value| {
-            object.value.pointer("/metadata/labels").and_then(|labels| labels.get(key)) == Some(value)
-        };
-        let all = store.list(&table, "").0;
-        roles.extend(all.into_iter().filter(|other| labels.iter().all(|(key, value)| has(other, key, value))));
-    }
-    roles
+    store.get(&format!("{GROUP}/clusterroles"), name)
 }
 
-/// Reports whether a rule permits the access.
-pub(crate) fn permits(rule: &Value, access: &Access) -> bool {
+/// Reports whether a rule permits the access to a resource. No rule permits a path.
+fn permits(rule: &Value, access: &Access) -> bool {
     let lists = |field: &str, wanted: &str| {
         texts(rule, &format!("/{field}")).iter().any(|listed| listed == "*" || listed == wanted)
     };
-    if access.resource.is_empty() {
-        let matches = |listed: &String| match listed.strip_suffix('*') {
-            Some(root) => access.path.starts_with(root),
-            None => *listed == access.path,
-        };
-        return lists("verbs", &access.verb) && texts(rule, "/nonResourceURLs").iter().any(matches);
-    }
     let any = access.resource.split_once('/').map(|(_, part)| format!("*/{part}"));
     let names = texts(rule, "/resourceNames");
-    lists("verbs", &access.verb)
+    !access.resource.is_empty()
+        && lists("verbs", &access.verb)
         && lists("apiGroups", &access.group)
         && (lists("resources", &access.resource) || any.is_some_and(|any| lists("resources", &any)))
         && (names.is_empty() || (!access.name.is_empty() && names.contains(&access.name)))
+}
+
+/// Returns the review with its status. `kind` is its kind.
+pub(super) fn answer(kind: &str, api: &Api, caller: &Caller, body: &Value) -> Result<Value> {
+    let status = match kind {
+        "TokenReview" => token(api, body)?,
+        "SelfSubjectReview" => json!({"userInfo": caller}),
+        "SelfSubjectAccessReview" => json!({"allowed": allows(&api.store, caller, &attributes(body, kind)?)}),
+        _ => subject_access(api, body, kind)?,
+    };
+    let mut answer = body.clone();
+    answer["status"] = status;
+    Ok(answer)
+}
+
+fn token(api: &Api, body: &Value) -> Result<Value> {
+    let token = text(body, "/spec/token");
+    if token.is_empty() {
+        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+    }
+    Ok(match api.tokens.review(&api.store, token, &texts(body, "/spec/audiences")) {
+        Some((caller, audiences)) if audiences.is_empty() => json!({"authenticated": true, "user": caller}),
+        Some((caller, audiences)) => json!({"authenticated": true, "user": caller, "audiences": audiences}),
+        None => json!({"user": {}, "error": "the token was not issued by this server"}),
+    })
+}
+
+fn subject_access(api: &Api, body: &Value, kind: &str) -> Result<Value> {
+    let access = attributes(body, kind)?;
+    let (user, mut groups) = (text(body, "/spec/user"), texts(body, "/spec/groups"));
+    if user == ADMINISTRATOR {
+        groups.push(MASTERS.into());
+    }
+    let allowed = allows(&api.store, &Caller::known(user, groups), &access);
+    Ok(json!({"allowed": allowed}))
+}
+
+fn attributes(body: &Value, kind: &str) -> Result<Access> {
+    let given = |key: &str| body.pointer(&format!("/spec/{key}")).is_some_and(Value::is_object);
+    if given("resourceAttributes") != given("nonResourceAttributes") {
+        return Ok(access(&body["spec"]));
+    }
+    let mut causes = Causes::default();
+    let rule = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+    causes.invalid("spec.resourceAttributes", &Value::Null, rule);
+    Err(ApiError::invalid_kind("authorization.k8s.io", kind, "", causes))
+}
+
+/// Returns the access in the attributes of a resource or of a path.
+fn access(spec: &Value) -> Access {
+    let attribute = |name: &str| text(spec, &format!("/resourceAttributes/{name}")).to_owned();
+    if spec.get("resourceAttributes").is_none_or(Value::is_null) {
+        return Access::path(text(spec, "/nonResourceAttributes/verb"), text(spec, "/nonResourceAttributes/path"));
+    }
+    let (resource, part) = (attribute("resource"), attribute("subresource"));
+    let resource = if part.is_empty() { resource } else { format!("{resource}/{part}") };
+    let (verb, group, namespace, name) =
+        (attribute("verb"), attribute("group"), attribute("namespace"), attribute("name"));
+    Access { verb, group, resource, namespace, name, path: String::new() }
 }
 
 #[cfg(test)]
@@ -138,10 +178,6 @@ mod tests {
         for (resources, names, access, expected) in rows {
             let is_permitted = permits(&rule(resources.clone(), names.clone()), &access);
             assert_eq!(is_permitted, expected, "{resources} {names} {access:?}");
-        }
-        let paths = json!({"nonResourceURLs": ["/metrics", "/debug/*"], "verbs": ["get"]});
-        for (path, expected) in [("/metrics", true), ("/metrics/x", false), ("/debug/x", true)] {
-            assert_eq!(permits(&paths, &Access::path("GET", path)), expected, "{path}");
         }
     }
 }

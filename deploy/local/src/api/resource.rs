@@ -137,7 +137,6 @@ pub(crate) struct Resource {
     pub(crate) model: Model,
     /// Schema of a definition, or, for a built-in kind, defaults and rules in addition to its type.
     pub(crate) schema: Value,
-    /// Special rules.
     pub(crate) rules: Rules,
 }
 
@@ -241,7 +240,6 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Adds or replaces a resource.
     pub(crate) fn insert(&mut self, resource: Arc<Resource>) {
         let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
         self.resources.insert(key, resource);
@@ -261,7 +259,6 @@ impl Registry {
         self.resources.values().find(|resource| &*resource.table == table).cloned()
     }
 
-    /// Returns all resources, in order.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.values()
     }

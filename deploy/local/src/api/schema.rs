@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::causes::Causes;
+use super::status::Causes;
 
 /// Returns the schema of a field: that of a named property, or that of additional properties.
 pub(crate) fn property<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {

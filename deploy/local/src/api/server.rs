@@ -1,39 +1,46 @@
 //! Server: options, a handle, and the loop that accepts connections.
-
-use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_util::task::TaskTracker;
+//!
+//! The port serves plain HTTP and TLS. Traffic on loopback does not need TLS, but kubectl and similar clients send a
+//! kubeconfig's token only over TLS. So the kubeconfig has an `https` URL and the server's self-signed certificate. The
+//! key never leaves the process. The first byte of a connection shows whether it uses TLS.
 
 use super::core::{Api, ApiOptions};
-use super::tls::Tls;
 use super::{collector, handler, identity};
 use crate::private_file;
 use crate::usage::UsageTable;
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use common_runtime::tls::speaks_tls;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::server::TlsStream;
+use tokio_util::task::TaskTracker;
 
 /// Maximum wait for connections to end after [`ApiServer::shutdown`].
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Maximum idle time of a connection. It is longer than the time for which clients keep idle connections (kube's 90 s);
 /// otherwise the server would close a connection while a request is on its way.
-pub(super) const IDLE: Duration = Duration::from_secs(180);
+const IDLE: Duration = Duration::from_secs(180);
 
 /// Extension of a kubeconfig's cluster with the address of its dashboard.
 const DASHBOARD: &str = "zeroscale.dev/dashboard";
 
 /// A running API server. Dropping the handle shuts it down without waiting.
-#[derive(Debug)]
 pub struct ApiServer {
     address: SocketAddr,
     token: String,
@@ -44,10 +51,8 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts a server on the caller's runtime. It serves requests once this returns.
-    ///
-    /// # Errors
-    /// Fails if the address is not a loopback address or cannot be bound.
+    /// Starts a server on the caller's runtime. It serves requests once this returns. Fails if the address is not a
+    /// loopback address or cannot be bound.
     pub async fn start(options: ApiOptions) -> anyhow::Result<ApiServer> {
         let listen = options.listen;
         ensure!(
@@ -116,10 +121,8 @@ impl ApiServer {
         )
     }
 
-    /// Writes the kubeconfig in one step to a file that only its owner can read.
-    ///
-    /// # Errors
-    /// Fails if the file or its temporary file cannot be written.
+    /// Writes the kubeconfig in one step to a file that only its owner can read. Fails if the file or its temporary
+    /// file cannot be written.
     pub fn write_kubeconfig(&self, path: &Path) -> anyhow::Result<()> {
         private_file::write(path, &self.kubeconfig()).context("the kubeconfig cannot be written")
     }
@@ -128,7 +131,7 @@ impl ApiServer {
     pub async fn shutdown(self) {
         self.api.shutdown.cancel();
         self.tasks.close();
-        let _ = tokio::time::timeout(DRAIN, self.tasks.wait()).await;
+        let _ = timeout(DRAIN, self.tasks.wait()).await;
     }
 }
 
@@ -189,6 +192,45 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, api
     }
 }
 
+/// Maximum duration of the client's part of a handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+#[derive(Clone)]
+pub(crate) struct Tls {
+    acceptor: TlsAcceptor,
+    /// Certificate for clients, as PEM.
+    pub(crate) certificate: Arc<str>,
+}
+
+impl Tls {
+    /// Generates a key and a certificate for an address.
+    pub(crate) fn self_signed(address: IpAddr) -> anyhow::Result<Self> {
+        let mut names = vec!["localhost".to_string(), "127.0.0.1".to_string()];
+        names.extend(Some(address.to_string()).filter(|address| !names.contains(address)));
+        let generated =
+            rcgen::generate_simple_self_signed(names).context("the API server's certificate cannot be generated")?;
+        let key = PrivatePkcs8KeyDer::from(generated.signing_key.serialize_der());
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .context("the API server supports no version of TLS")?
+            .with_no_client_auth()
+            .with_single_cert(vec![generated.cert.der().clone()], key.into())
+            .context("the API server's certificate cannot be used")?;
+        Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), certificate: generated.cert.pem().into() })
+    }
+
+    /// Reports whether a connection uses TLS. It waits for the first byte: clients open connections in advance, and may
+    /// send nothing for as long as they keep an idle connection.
+    pub(crate) async fn detect(stream: &TcpStream) -> anyhow::Result<bool> {
+        Ok(timeout(IDLE, speaks_tls(stream)).await??)
+    }
+
+    /// Performs the server's part of a handshake.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        timeout(HANDSHAKE, self.acceptor.accept(stream)).await?
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,6 +280,15 @@ mod tests {
         assert!(answer[..length].starts_with(b"HTTP/1.1 200 "));
         drop(client);
         // Shorter than any watch.
-        tokio::time::timeout(Duration::from_secs(600), served).await.expect("an end").expect("no panic");
+        timeout(Duration::from_secs(600), served).await.expect("an end").expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn a_silent_connection_does_not_delay_the_shutdown() {
+        let options = ApiOptions::new("127.9.0.0/24".parse().expect("a range"));
+        let server = ApiServer::start(options).await.expect("a server");
+        let _silent = TcpStream::connect(server.address()).await.expect("a connection");
+        // The shutdown waits for two seconds at most.
+        timeout(Duration::from_millis(1900), server.shutdown()).await.expect("an end");
     }
 }

@@ -42,12 +42,10 @@ impl Object {
         text(&self.value, pointer)
     }
 
-    /// Reports whether the object is being deleted.
     pub(crate) fn is_terminating(&self) -> bool {
         !self.text("/metadata/deletionTimestamp").is_empty()
     }
 
-    /// Returns the references to the object's owners.
     pub(crate) fn owners(&self) -> &[Value] {
         items(&self.value, "/metadata/ownerReferences")
     }
@@ -106,9 +104,7 @@ pub(crate) struct Store {
     collection: Notify,
 }
 
-/// Table of namespaces.
 pub(crate) const NAMESPACES: &str = "/namespaces";
-/// Table of pods.
 pub(crate) const PODS: &str = "/pods";
 
 impl Store {
@@ -204,7 +200,6 @@ impl Store {
         Ok(object)
     }
 
-    /// Requests a pass of the collector.
     pub(crate) fn request_collection(&self) {
         self.collection.notify_one();
     }

@@ -36,10 +36,8 @@ impl TypeSchemas {
         TypeSchemas(generator.take_definitions(true))
     }
 
-    /// Parses `value` as type `name`, and adds the paths of unknown fields to `unknown`.
-    ///
-    /// # Errors
-    /// Fails if a value has a wrong type; the text has its path.
+    /// Parses `value` as type `name`, and adds the paths of unknown fields to `unknown`. Fails if a value has a wrong
+    /// type; the text has its path.
     pub(crate) fn read(&self, name: &str, value: &mut Value, unknown: &mut Vec<String>) -> Result<(), String> {
         let root = self.0.get(name).ok_or_else(|| format!("no type {name}"))?;
         self.read_at(value, root, "", unknown)

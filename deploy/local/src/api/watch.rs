@@ -19,15 +19,15 @@ use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
+use super::columns::represent;
 use super::core::Api;
 use super::list;
 use super::media::{Body, Form, respond};
 use super::query::Query;
+use super::query::Selector;
 use super::resource::Resource;
-use super::selector::Selector;
 use super::status::{ApiError, Result};
 use super::store::{Change, Object};
-use super::table::represent;
 
 /// Number of changes read from the history at once.
 const BATCH: usize = 256;
@@ -205,7 +205,6 @@ impl Watcher {
     }
 }
 
-/// Encodes an event as a line of the stream.
 fn event(kind: &str, object: &Value) -> Bytes {
     format!("{}\n", json!({"type": kind, "object": object})).into()
 }

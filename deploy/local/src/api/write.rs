@@ -43,7 +43,6 @@ pub(crate) struct Written {
 const ATTEMPTS: usize = 64;
 
 impl Api {
-    /// Creates an object from a body.
     pub(crate) fn create(
         &self,
         resource: &Arc<Resource>,

@@ -3,23 +3,33 @@
 //! The set of the newest template is found by comparing templates, or created as `NAME-HASH`. Then the strategy moves
 //! the replicas: `RollingUpdate` within bounds ([`super::rolling`]), `Recreate` after every old pod has ended. Old sets
 //! beyond `revisionHistoryLimit` are deleted once the roll is complete. A paused Deployment is scaled but not rolled.
-//! [`super::deployment_status`] computes the status.
+//!
+//! The status has counts summed over the ReplicaSets, and three conditions:
+//!
+//! - `Available`: at least `replicas - maxUnavailable` pods are available.
+//! - `Progressing`: the roll progresses or is complete. Progress is a new set, or a change of counts in the right
+//!   direction.
+//! - `ReplicaFailure`: copied from the newest set while the API server rejects its pods.
+//!
+//! The transition time of a condition changes only with its status; its update time also changes with progress of the
+//! roll.
 //!
 //! # Limits
 //!
-//! There are no Events, no adoption of orphans by labels, and no rollbacks by annotation (removed from Kubernetes long
-//! ago; `kubectl rollout undo` patches the template).
+//! There are no Events, no `minReadySeconds` and `progressDeadlineSeconds`, no adoption of orphans by labels, and no
+//! rollbacks by annotation (removed from Kubernetes long ago; `kubectl rollout undo` patches the template). If the name
+//! of a new set is taken, its creation is repeated until it is free.
 
-use super::deployment_status::{replicas_of, status};
-use super::hash::{POD_TEMPLATE_HASH, template_hash};
-use super::index::{Index, Plan, Write, controlled_by, is_finished, owned_by};
+use super::index::{Index, Write, controlled_by, is_finished, owned_by};
 use super::rolling::{Set, bounds_of, is_recreate, new_replicas, old_replicas};
 use super::write::Request;
 use common_controller::{ObjectKey, key_of};
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec};
+use k8s_openapi::api::apps::v1::{
+    Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetSpec, ReplicaSetStatus,
+};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -31,23 +41,22 @@ pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
 const NOT_COPIED: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", REVISION];
 
 /// Plans the writes for the Deployment `key` at `now`.
-pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
-    let Some(deployment) = index.deployments.get(key) else { return Plan::default() };
-    let Some(spec) = deployment.spec.as_ref() else { return Plan::default() };
+pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Vec<Write> {
+    let Some(deployment) = index.deployments.get(key) else { return Vec::new() };
+    let Some(spec) = deployment.spec.as_ref() else { return Vec::new() };
     let mut writes = Vec::new();
     let mut sets: Vec<_> = controlled_by(&index.replica_sets, deployment.as_ref()).cloned().collect();
     sets.sort_by_key(|set| (set.metadata.creation_timestamp.as_ref().map(|t| t.0), set.name_any()));
     let newest = sets.iter().position(|set| has_template(set, &spec.template)).map(|at| sets.remove(at));
-    let mut rollout =
-        Rollout { index, deployment, spec, newest: newest.as_ref(), old: &sets, created: false, collided: false };
+    let mut rollout = Rollout { index, deployment, spec, newest: newest.as_ref(), old: &sets, created: false };
     if deployment.metadata.deletion_timestamp.is_none() {
         writes.extend(rollout.advance());
     }
-    let (status, again_after) = status(&rollout, now);
+    let status = status(&rollout, now);
     writes.extend(
         Request::update_status(deployment.as_ref(), deployment.status.as_ref(), &status).map(Write::Deployment),
     );
-    Plan { writes, again_after }
+    writes
 }
 
 /// A Deployment with its ReplicaSets.
@@ -61,8 +70,6 @@ pub(super) struct Rollout<'a> {
     pub(super) old: &'a [Arc<ReplicaSet>],
     /// True if the set of the current template is being created.
     pub(super) created: bool,
-    /// True if the name of that set is taken.
-    pub(super) collided: bool,
 }
 
 impl Rollout<'_> {
@@ -124,29 +131,21 @@ impl Rollout<'_> {
         }
     }
 
-    /// Creates the ReplicaSet of the current template.
     fn create(&mut self) -> Vec<Write> {
-        let collisions = self.deployment.status.as_ref().and_then(|s| s.collision_count).unwrap_or(0);
-        let hash = template_hash(&self.spec.template, collisions);
-        let name = format!("{}-{hash}", self.deployment.name_any());
-        let namespace = self.deployment.namespace().unwrap_or_default();
-        if self.index.replica_sets.get(&ObjectKey::new(namespace, name.clone())).is_some() {
-            self.collided = true; // Another template or owner has the name. The next pass uses another hash.
-            return Vec::new();
-        }
+        let hash = template_hash(&self.spec.template);
         self.created = true;
         let mut template = self.spec.template.clone();
         let meta = template.metadata.get_or_insert_default();
         meta.labels.get_or_insert_default().insert(POD_TEMPLATE_HASH.into(), hash.clone());
         let labels = meta.labels.clone();
         let mut selector = self.spec.selector.clone();
-        selector.match_labels.get_or_insert_default().insert(POD_TEMPLATE_HASH.into(), hash);
+        selector.match_labels.get_or_insert_default().insert(POD_TEMPLATE_HASH.into(), hash.clone());
         let revision = self.next_revision();
         let mut annotations = self.annotations();
         annotations.insert(REVISION.into(), revision.to_string());
         let set = ReplicaSet {
             metadata: ObjectMeta {
-                name: Some(name),
+                name: Some(format!("{}-{hash}", self.deployment.name_any())),
                 namespace: self.deployment.namespace(),
                 labels,
                 annotations: Some(annotations),
@@ -154,10 +153,10 @@ impl Rollout<'_> {
                 ..ObjectMeta::default()
             },
             spec: Some(ReplicaSetSpec {
-                min_ready_seconds: self.spec.min_ready_seconds,
                 replicas: Some(self.new_replicas(0)),
                 selector,
                 template: Some(template),
+                ..ReplicaSetSpec::default()
             }),
             status: None,
         };
@@ -172,7 +171,6 @@ impl Rollout<'_> {
         own.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
-    /// Returns the highest revision of the old sets plus one.
     fn next_revision(&self) -> i64 {
         self.old.iter().map(revision_of).max().unwrap_or(0) + 1
     }
@@ -193,7 +191,6 @@ impl Rollout<'_> {
         changed.annotations_mut().insert(REVISION.into(), revision.to_string());
         if let Some(spec) = &mut changed.spec {
             spec.replicas = Some(replicas);
-            spec.min_ready_seconds = self.spec.min_ready_seconds;
         }
         Request::update(newest.as_ref(), &changed).map(Write::ReplicaSet)
     }
@@ -244,3 +241,123 @@ fn as_set(set: &Arc<ReplicaSet>) -> Set {
 
 #[cfg(test)]
 mod tests;
+
+/// Label on a Deployment's ReplicaSets and pods.
+const POD_TEMPLATE_HASH: &str = "pod-template-hash";
+/// Letters except vowels, and digits that do not look like vowels.
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Returns a short name of a pod template: FNV-1a over its JSON, with fields in a fixed order. As in Kubernetes, its
+/// letters form no words. The values differ from those of Kubernetes, which is harmless: an existing ReplicaSet is
+/// recognized by its template, not by its hash.
+fn template_hash(template: &PodTemplateSpec) -> String {
+    let json = serde_json::to_string(template).unwrap_or_default();
+    let hash = json.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash.to_string().bytes().map(|digit| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()])).collect()
+}
+
+fn replicas_of(set: &Arc<ReplicaSet>) -> i32 {
+    set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
+}
+
+fn status(rollout: &Rollout<'_>, now: Timestamp) -> DeploymentStatus {
+    let Rollout { deployment, spec, newest, .. } = *rollout;
+    let old = deployment.status.clone().unwrap_or_default();
+    let desired = spec.replicas.unwrap_or(1);
+    let sets = || newest.into_iter().chain(rollout.old);
+    let sum = |count: fn(&ReplicaSetStatus) -> i32| -> i32 {
+        sets().filter_map(|set| set.status.as_ref()).map(count).fold(0, i32::saturating_add)
+    };
+    let specified = sets().map(replicas_of).fold(0, i32::saturating_add);
+    let available = sum(|s| s.available_replicas.unwrap_or(0));
+    let updated = newest.and_then(|set| set.status.as_ref()).map_or(0, |s| s.replicas);
+    let mut conditions = Conditions { held: old.conditions.clone().unwrap_or_default(), now };
+
+    let is_all_needed = desired == 0 || is_recreate(spec);
+    let unavailable_max = if is_all_needed { 0 } else { bounds_of(spec).unavailable };
+    if available >= desired - unavailable_max {
+        conditions.set("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.");
+    } else {
+        let message = "Deployment does not have minimum availability.";
+        conditions.set("Available", "False", "MinimumReplicasUnavailable", message);
+    }
+
+    let name = newest.map_or_else(|| deployment.name_any(), |set| set.name_any());
+    let subject = if newest.is_some() { "ReplicaSet" } else { "Deployment" };
+    let (replicas, ready) = (sum(|s| s.replicas), sum(|s| s.ready_replicas.unwrap_or(0)));
+    let is_complete = newest.is_some() && [updated, replicas, available] == [desired; 3];
+    let has_progressed = updated > old.updated_replicas.unwrap_or(0)
+        || replicas - updated < old.replicas.unwrap_or(0) - old.updated_replicas.unwrap_or(0)
+        || ready > old.ready_replicas.unwrap_or(0)
+        || available > old.available_replicas.unwrap_or(0);
+    if spec.paused == Some(true) {
+        conditions.set("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused");
+    } else if is_complete {
+        let message = format!("{subject} \"{name}\" has successfully progressed.");
+        conditions.set("Progressing", "True", "NewReplicaSetAvailable", &message);
+    } else if rollout.created {
+        conditions.progressed("NewReplicaSetCreated", "Created a new ReplicaSet");
+    } else if has_progressed || conditions.get("Progressing").is_none() {
+        conditions.progressed("ReplicaSetUpdated", &format!("{subject} \"{name}\" is progressing."));
+    }
+
+    let failure = newest
+        .and_then(|set| set.status.as_ref()?.conditions.as_ref())
+        .and_then(|all| all.iter().find(|c| c.type_ == "ReplicaFailure" && c.status == "True"));
+    match failure {
+        Some(failure) => {
+            let reason = failure.reason.as_deref().unwrap_or("FailedCreate");
+            conditions.set("ReplicaFailure", "True", reason, failure.message.as_deref().unwrap_or_default());
+        }
+        None => conditions.held.retain(|c| c.type_ != "ReplicaFailure"),
+    }
+    let nonzero = |n: i32| (n != 0).then_some(n);
+    DeploymentStatus {
+        observed_generation: deployment.metadata.generation,
+        replicas: nonzero(replicas),
+        updated_replicas: nonzero(updated),
+        ready_replicas: nonzero(ready),
+        available_replicas: nonzero(available),
+        unavailable_replicas: nonzero((specified - available).max(0)),
+        terminating_replicas: Some(sum(|s| s.terminating_replicas.unwrap_or(0))),
+        conditions: Some(conditions.held),
+        ..DeploymentStatus::default()
+    }
+}
+
+/// Conditions under construction.
+struct Conditions {
+    held: Vec<DeploymentCondition>,
+    now: Timestamp,
+}
+
+impl Conditions {
+    fn get(&self, type_: &str) -> Option<&DeploymentCondition> {
+        self.held.iter().find(|c| c.type_ == type_)
+    }
+
+    /// Sets a condition. Nothing changes if status and reason are the same.
+    fn set(&mut self, type_: &str, status: &str, reason: &str, message: &str) -> &mut DeploymentCondition {
+        let now = Some(Time(self.now));
+        let index = self.held.iter().position(|c| c.type_ == type_).unwrap_or_else(|| {
+            self.held.push(DeploymentCondition { type_: type_.into(), ..DeploymentCondition::default() });
+            self.held.len() - 1
+        });
+        let held = &mut self.held[index];
+        if held.status != status {
+            held.last_transition_time.clone_from(&now);
+        }
+        if held.status != status || held.reason.as_deref() != Some(reason) {
+            held.status = status.into();
+            (held.reason, held.message) = (Some(reason.into()), Some(message.into()));
+            held.last_update_time = now;
+        }
+        held
+    }
+
+    /// Records progress of the roll.
+    fn progressed(&mut self, reason: &str, message: &str) {
+        let now = Time(self.now);
+        self.set("Progressing", "True", reason, message).last_update_time = Some(now);
+    }
+}

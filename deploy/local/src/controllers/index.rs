@@ -19,7 +19,6 @@ use kube::ResourceExt;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Label of an EndpointSlice with the name of its Service.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -56,15 +55,6 @@ pub(crate) enum Write {
     ReplicaSet(Request<ReplicaSet>),
     Pod(Request<Pod>),
     Slice(Request<EndpointSlice>),
-}
-
-/// Plan for one key: independent writes, and an optional recheck.
-#[derive(Debug, Default)]
-pub(crate) struct Plan {
-    /// Independent writes.
-    pub(crate) writes: Vec<Write>,
-    /// Delay after which the key is planned again in any case.
-    pub(crate) again_after: Option<Duration>,
 }
 
 /// State of all controllers.
@@ -195,17 +185,14 @@ impl Indexed for EndpointSlice {
     }
 }
 
-/// Returns the old and the new object.
 fn old_and_new<K>(change: &Change<K>) -> impl Iterator<Item = &K> {
     change.old.iter().chain(&change.new).map(Arc::as_ref)
 }
 
-/// Returns the key of the object's controller.
 fn owner_key<K: Kind>(object: &K) -> Option<ObjectKey> {
     Some(ObjectKey::new(object.namespace().unwrap_or_default(), controller(object.meta())?.name.clone()))
 }
 
-/// Returns the objects that `owner` controls.
 pub(crate) fn controlled_by<'a, K: Kind>(
     objects: &'a Cache<Arc<K>>,
     owner: &'a impl Kind,
@@ -224,7 +211,6 @@ pub(crate) fn selector_of(service: &Service) -> Option<&BTreeMap<String, String>
     spec.selector.as_ref().filter(|selector| !selector.is_empty())
 }
 
-/// Reports whether a pod has ended.
 pub(crate) fn is_finished(pod: &Pod) -> bool {
     matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
 }

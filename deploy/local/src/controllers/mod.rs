@@ -1,5 +1,5 @@
 //! Workload controllers, as in Kubernetes' controller manager: Deployment → ReplicaSet → Pods, and Services →
-//! EndpointSlices. [`horizontal`] is a separate controller.
+//! EndpointSlices. The controller of HorizontalPodAutoscalers is separate ([`run_horizontal`]).
 //!
 //! The other controllers share one in-memory [`index`](Index), because they are on the path of every cold start. A
 //! watch event queues the keys that it affects. A pure function over the index plans each key, and the plan's writes
@@ -21,21 +21,20 @@
 //! not read slices. The header of each module lists its own limits.
 
 mod deployment;
-mod deployment_status;
-mod hash;
-pub mod horizontal;
+#[cfg(test)]
+mod fixture;
 mod index;
 mod replica_set;
 mod rolling;
 mod slices;
-#[cfg(test)]
-mod tests;
 mod write;
 
 use common_controller::{Cache, ObjectKey, Priority, WorkQueue, Workers, WriteError};
 use common_runtime::watching;
 use futures::stream::{self, BoxStream, StreamExt};
-use index::{Change, Index, Indexed, Key, Plan, Write};
+use hpa::native::{self, Wiring};
+use hpa::options::ControllerOptions;
+use index::{Change, Index, Indexed, Key, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -86,6 +85,14 @@ pub async fn run(client: Client, shutdown: CancellationToken) {
     }
 }
 
+/// Runs this project's controller of HorizontalPodAutoscalers instead of Kubernetes' own, until `shutdown`. It serves
+/// all of them, also those without a PodAutoscaler, and evaluates each once per `sync_period`. Waits for an unreachable
+/// cluster. Metrics come from the API server: the embedded one serves `metrics.k8s.io` if a node measures.
+pub async fn run_horizontal(client: Client, sync_period: Duration, shutdown: CancellationToken) {
+    let options = ControllerOptions { sync_period, ..ControllerOptions::default() };
+    native::run(Wiring::alone(client, options), shutdown).await;
+}
+
 /// State shared by all reconciliations.
 struct ControllerShared {
     client: Client,
@@ -124,18 +131,15 @@ impl ControllerShared {
 
 /// Plans one key and sends the writes. Returns the first error.
 async fn reconcile(shared: Arc<ControllerShared>, key: Key) -> Result<(), WriteError> {
-    let plan = plan(&shared.index.lock(), &key);
-    if let Some(after) = plan.again_after {
-        shared.queue.add_after(key.clone(), after);
-    }
-    let outcomes: Vec<_> = stream::iter(plan.writes.into_iter().map(|write| carry_out(&shared, &key, write)))
+    let writes = plan(&shared.index.lock(), &key);
+    let outcomes: Vec<_> = stream::iter(writes.into_iter().map(|write| carry_out(&shared, &key, write)))
         .buffer_unordered(WRITES_MAX)
         .collect()
         .await;
     outcomes.into_iter().collect()
 }
 
-fn plan(index: &Index, key: &Key) -> Plan {
+fn plan(index: &Index, key: &Key) -> Vec<Write> {
     let now = Timestamp::now();
     match key {
         Key::Deployment(key) => deployment::plan(index, key, now),

@@ -7,10 +7,10 @@
 //!
 //! # Limits
 //!
-//! Several slices for many pods (a node here runs about a hundred), IPv6, topology hints, zones, and the annotation
-//! `last-change-trigger-time` are not supported.
+//! Several slices for many pods (a node here runs about a hundred), IPv6, host names, topology hints, zones, and the
+//! annotation `last-change-trigger-time` are not supported.
 
-use super::index::{Index, Plan, SERVICE_NAME, Write, is_finished, owned_by, selector_of, true_condition};
+use super::index::{Index, SERVICE_NAME, Write, is_finished, owned_by, selector_of, true_condition};
 use super::write::Request;
 use common::labels;
 use common_controller::ObjectKey;
@@ -26,8 +26,6 @@ use std::sync::Arc;
 pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// Manager of slices for Services with a selector.
 pub(crate) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
-/// Label for slices of a Service without a ClusterIP.
-const HEADLESS: &str = "service.kubernetes.io/headless";
 
 /// Ports and the endpoints that have them.
 type Group = (Vec<EndpointPort>, Vec<Endpoint>);
@@ -35,10 +33,10 @@ type Group = (Vec<EndpointPort>, Vec<Endpoint>);
 /// Plans the writes for the slices of the Service `key`.
 ///
 /// If a Service loses its selector, its slices stay unchanged, since another client manages them from then on.
-pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
-    let Some(service) = index.services.get(key) else { return Plan::default() };
+pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Vec<Write> {
+    let Some(service) = index.services.get(key) else { return Vec::new() };
     let Some(selector) = selector_of(service).filter(|_| service.metadata.deletion_timestamp.is_none()) else {
-        return Plan::default();
+        return Vec::new();
     };
     let pods = index.pods.within(key.namespace());
     let mut groups: Vec<Group> = Vec::new();
@@ -58,8 +56,7 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
             && slice.metadata.deletion_timestamp.is_none()
     };
     let existing: Vec<_> = index.slices.within(key.namespace()).filter(is_ours).cloned().collect();
-    let writes = reconcile(service, groups, &existing);
-    Plan { writes: writes.into_iter().map(Write::Slice).collect(), again_after: None }
+    reconcile(service, groups, &existing).into_iter().map(Write::Slice).collect()
 }
 
 /// Returns a pod as an endpoint, if it has an address. With `publishNotReadyAddresses`, every endpoint counts as ready.
@@ -68,8 +65,7 @@ fn endpoint(service: &Service, pod: &Pod) -> Option<Endpoint> {
     let serving = true_condition(pod, "Ready").is_some();
     let terminating = pod.metadata.deletion_timestamp.is_some();
     let publish_all = service.spec.as_ref().and_then(|s| s.publish_not_ready_addresses) == Some(true);
-    let spec = pod.spec.as_ref();
-    let in_subdomain = spec.and_then(|s| s.subdomain.as_ref()) == service.metadata.name.as_ref();
+    let node_name = pod.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|name| !name.is_empty());
     Some(Endpoint {
         addresses: vec![address.to_string()],
         conditions: Some(EndpointConditions {
@@ -77,8 +73,7 @@ fn endpoint(service: &Service, pod: &Pod) -> Option<Endpoint> {
             serving: Some(serving),
             terminating: Some(terminating),
         }),
-        hostname: spec.and_then(|s| s.hostname.clone()).filter(|_| in_subdomain),
-        node_name: spec.and_then(|s| s.node_name.clone()).filter(|name| !name.is_empty()),
+        node_name,
         target_ref: Some(ObjectReference {
             kind: Some("Pod".into()),
             namespace: pod.namespace(),
@@ -168,10 +163,6 @@ fn reconcile(
 
 fn fill(mut slice: EndpointSlice, service: &Service, (ports, endpoints): Group) -> EndpointSlice {
     let mut labels = service.labels().clone();
-    labels.remove(HEADLESS);
-    if service.spec.as_ref().and_then(|s| s.cluster_ip.as_deref()) == Some("None") {
-        labels.insert(HEADLESS.into(), String::new());
-    }
     labels.insert(SERVICE_NAME.into(), service.name_any());
     labels.insert(MANAGED_BY.into(), CONTROLLER.into());
     slice.metadata.labels = Some(labels);

@@ -49,7 +49,6 @@ impl<K: Kind> Request<K> {
         Some(Request::Patch { key: key_of(object), status: true, patch })
     }
 
-    /// Returns the deletion of `object`.
     pub(crate) fn delete(object: &K) -> Self {
         Request::Delete { key: key_of(object), uid: object.meta().uid.clone().unwrap_or_default() }
     }
@@ -84,7 +83,6 @@ impl<K: Kind> Request<K> {
     }
 }
 
-/// Returns `object` as JSON without its status.
 fn without_status<K: Serialize>(object: &K) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or(Value::Null);
     if let Value::Object(fields) = &mut value {

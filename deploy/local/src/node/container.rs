@@ -12,12 +12,12 @@
 //! two appear only during a back-off, since clients take them for a failing pod. A container that is restarted at once
 //! is `ContainerCreating`, and its exit is in its last state.
 
+use super::Node;
 use super::backoff::Restarts;
 use super::listeners::{self, RunningContainer};
 use super::prepare::{Prepared, StartError, prepare};
 use super::probe::{self, ProbeOutcome, Purpose};
 use super::process::{self, Process, exit_code};
-use super::state::Node;
 use super::status::{PodPlacement, creating, terminated, waiting};
 use crate::logs::PodLogs;
 use common_controller::{Severity, key_of};
@@ -58,7 +58,6 @@ pub(crate) struct SupervisedContainer {
     pub(crate) statuses: Arc<watch::Sender<Vec<ContainerStatus>>>,
 }
 
-/// Returns the termination grace period of a pod.
 pub(crate) fn grace_of(pod: &Pod) -> Duration {
     grace(pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30))
 }

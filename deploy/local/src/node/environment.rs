@@ -2,7 +2,7 @@
 //!
 //! Sources in order; later ones override earlier ones:
 //!
-//! 1. the variables of Services ([`super::service_links`]);
+//! 1. the variables of Services ([`super::proxy::ServiceTable`]);
 //! 2. `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR` of the node's process; no other variable is inherited;
 //! 3. `PORT` (the container's port), `HOST` and `POD_IP` (the pod's address), `HOSTNAME` (the pod's name), and
 //!    `K_REVISION`, `K_CONFIGURATION`, `K_SERVICE` from the pod's labels, empty where there is no label;
@@ -82,11 +82,8 @@ pub(crate) fn port_of(pod: &Pod, container: &str) -> u16 {
     PORT_DEFAULT
 }
 
-/// Returns the environment of `container`. `services` has the variables of Services.
-///
-/// # Errors
-/// Fails if a source is missing and not optional, or is not supported. The error is a message for the container's
-/// status.
+/// Returns the environment of `container`. `services` has the variables of Services. Fails if a source is missing and
+/// not optional, or is not supported. The error is a message for the container's status.
 pub(crate) fn environment(
     pod: &Pod,
     container: &Container,
@@ -142,10 +139,7 @@ pub(crate) fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a String>
     reference.replace_all(text, value).into_owned()
 }
 
-/// Returns the command line of `container`: `command` and `args`, expanded.
-///
-/// # Errors
-/// Fails if there is no command.
+/// Returns the command line of `container`: `command` and `args`, expanded. Fails if there is no command.
 pub(crate) fn command_line(container: &Container, env: &Variables) -> Result<Vec<String>, String> {
     let command = container.command.as_deref().filter(|c| !c.is_empty());
     let command = command.ok_or_else(|| {

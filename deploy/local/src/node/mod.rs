@@ -22,8 +22,6 @@
 //! own limits.
 
 mod backoff;
-mod capacity;
-mod cli;
 mod container;
 mod environment;
 mod listeners;
@@ -33,40 +31,34 @@ mod pods;
 mod prepare;
 mod probe;
 mod process;
-mod program;
 pub mod proxy;
 mod register;
-mod service_links;
-mod state;
 mod status;
-mod unsupported;
 mod usage;
 
-pub use cli::NodeArgs;
 pub(crate) use listeners::has_listener;
-pub use options::NodeOptions;
+pub use options::{NodeArgs, NodeOptions};
 pub(crate) use pod::SHUTDOWN_GRACE;
 pub(crate) use probe::check::Handler;
 pub(crate) use process::kill_all;
-pub use state::SCHEDULER_NAME;
 
 use crate::pool::Pool;
 use crate::retry;
 use anyhow::Context;
 use common_controller::Recorder;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
+use listeners::RunningContainer;
 use parking_lot::Mutex;
-use state::Node;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
 use tokio_util::sync::CancellationToken;
 
-/// Runs a node until `shutdown`, then stops its pods.
-///
-/// # Errors
-/// Fails if the work directory cannot be created, if the ranges overlap, if the API server rejects the pods' addresses
-/// (a real one rejects loopback), or if this machine does not have them.
+/// Runs a node until `shutdown`, then stops its pods. Fails if the work directory cannot be created, if the ranges
+/// overlap, if the API server rejects the pods' addresses (a real one rejects loopback), or if this machine does not
+/// have them.
 pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (pods, services) = (options.pod_cidr, options.service_cidr);
     anyhow::ensure!(
@@ -123,5 +115,55 @@ async fn check_range(options: &NodeOptions, client: &Client) -> anyhow::Result<(
         )),
         Err(error) => Err(error).context("the pod range could not be checked with the API server"),
         Ok(_) => Ok(()),
+    }
+}
+
+/// `spec.schedulerName` of pods for this kind of node.
+pub const SCHEDULER_NAME: &str = "zeroscale-local";
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// State shared by all pods of a node.
+struct Node {
+    options: NodeOptions,
+    client: Client,
+    pool: Pool,
+    events: Recorder,
+    /// Folder of the running executable.
+    exe_dir: Option<PathBuf>,
+    /// Running containers. References to ended ones no longer upgrade.
+    running: Mutex<Vec<Weak<RunningContainer>>>,
+}
+
+impl Node {
+    /// Records a running container until `container` is dropped.
+    fn add_running(&self, container: &Arc<RunningContainer>) {
+        let mut running = self.running.lock();
+        running.retain(|known| known.strong_count() > 0);
+        running.push(Arc::downgrade(container));
+    }
+
+    fn running(&self) -> Vec<Arc<RunningContainer>> {
+        self.running.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Reports a problem of a pod by an event, as a kubelet does.
+    fn warn(&self, pod: &Pod, reason: &str, message: &str) {
+        self.events.record_error("kubelet", pod, reason, message.to_owned());
+    }
+
+    fn pods(&self, pod: &Pod) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default())
+    }
+
+    /// Reports whether a pod belongs to this node.
+    fn wants(&self, pod: &Pod) -> bool {
+        let Some(spec) = pod.spec.as_ref() else { return false };
+        if let Some(node) = spec.node_name.as_deref().filter(|n| !n.is_empty()) {
+            return node == self.options.name;
+        }
+        let is_gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+        let scheduler = spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+        let is_ours = scheduler == SCHEDULER_NAME || (self.options.default_scheduler && scheduler == DEFAULT_SCHEDULER);
+        is_ours && !is_gated && pod.metadata.deletion_timestamp.is_none()
     }
 }

@@ -13,13 +13,13 @@
 //!
 //! # Limits
 //!
-//! Init containers and volumes are rejected ([`super::unsupported`]). Lifecycle hooks, security contexts, resource
+//! Init containers and volumes are rejected ([`unsupported`]). Lifecycle hooks, security contexts, resource
 //! limits, `activeDeadlineSeconds` and eviction are not supported.
 
+use super::Node;
 use super::container::{SupervisedContainer, grace, grace_of};
-use super::state::Node;
+use super::prepare::unsupported;
 use super::status::{PodPlacement, creating, is_creating, pod_status, waiting};
-use super::unsupported::unsupported;
 use crate::logs::PodLogs;
 use crate::merge::merge_patch;
 use crate::retry::Attempts;
@@ -215,11 +215,7 @@ impl Worker {
         let (api, operation) = (self.node.pods(&self.pod), format!("the binding of pod {}", key_of(&*self.pod)));
         let params = PostParams::default();
         let bind = || api.create_subresource::<_, Value>("binding", &name, &params, &binding);
-        match until_done_or_gone(operation, &self.shutdown, bind).await {
-            Some(WriteOutcome::Done) => Ok(()),
-            Some(WriteOutcome::Gone) => Err(StopReason::Gone),
-            None => Err(StopReason::Shutdown),
-        }
+        until_done_or_gone(operation, &self.shutdown, bind).await
     }
 
     fn status(&self, placement: &PodPlacement, containers: &[ContainerStatus], before: &PodStatus) -> PodStatus {
@@ -289,31 +285,28 @@ pub(super) async fn remove(node: &Node, pod: &Pod, shutdown: &CancellationToken)
     };
     let (api, name) = (node.pods(pod), pod.name_any());
     let operation = format!("the removal of pod {}", key_of(pod));
-    until_done_or_gone(operation, shutdown, || api.delete(&name, &params)).await;
+    let _ = until_done_or_gone(operation, shutdown, || api.delete(&name, &params)).await; // Nothing is left to do.
 }
 
-/// Result of a write to a pod.
-enum WriteOutcome {
-    Done,
-    /// The object does not exist, or another one has its name.
-    Gone,
-}
-
-/// Calls `attempt` until it succeeds or the pod is gone. Returns `None` at `shutdown`. `operation` names it in the log.
+/// Calls `attempt` until it succeeds, the pod is gone (another one may have its name), or `shutdown`. `operation` names
+/// it in the log.
 async fn until_done_or_gone<T, F: Future<Output = kube::Result<T>>>(
     operation: String,
     shutdown: &CancellationToken,
     attempt: impl Fn() -> F,
-) -> Option<WriteOutcome> {
+) -> Result<(), StopReason> {
     let mut attempts = Attempts::new(operation);
     loop {
         match attempt().await {
             Ok(_) => {
                 attempts.succeeded();
-                return Some(WriteOutcome::Done);
+                return Ok(());
             }
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Some(WriteOutcome::Gone),
-            Err(error) => shutdown.run_until_cancelled(attempts.failed(&error)).await?,
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Err(StopReason::Gone),
+            Err(error) => {
+                let waited = shutdown.run_until_cancelled(attempts.failed(&error)).await;
+                waited.ok_or(StopReason::Shutdown)?;
+            }
         }
     }
 }

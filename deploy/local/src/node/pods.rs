@@ -3,8 +3,8 @@
 //! At most [`super::NodeOptions::pods_max`] pods run at once. Further pods wait in the order of their arrival until
 //! another pod has ended. They are Pending, with the condition and the event that a scheduler would write.
 
+use super::Node;
 use super::pod::{self, Worker};
-use super::state::Node;
 use common_controller::Cache;
 use common_controller::cache::Change;
 use common_runtime::watching::watch as watch_objects;

@@ -4,7 +4,6 @@
 //! every [`RENEW`]. At shutdown the node deletes both objects, so that pods bound to it are removed without waiting.
 
 use super::options::NodeOptions;
-use super::state;
 use crate::retry::Attempts;
 use common_runtime::failure_log::FailureLog;
 use jiff::Timestamp;
@@ -31,7 +30,7 @@ const LEASE_SECONDS: i32 = 40;
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Registers the node and renews its Lease until `shutdown`, then removes both objects.
-pub(super) async fn run(node: Arc<state::Node>, shutdown: CancellationToken) {
+pub(super) async fn run(node: Arc<super::Node>, shutdown: CancellationToken) {
     let options = &node.options;
     let nodes: Api<Node> = Api::all(node.client.clone());
     let mut attempts = Attempts::new(format!("the registration of node {}", options.name));

@@ -39,7 +39,6 @@ pub(crate) fn waiting(reason: &str, message: Option<String>) -> ContainerState {
     ContainerState { waiting, ..ContainerState::default() }
 }
 
-/// Returns the state of a container after a run.
 pub(crate) fn terminated(ended: ContainerStateTerminated) -> ContainerState {
     ContainerState { terminated: Some(ended), ..ContainerState::default() }
 }
@@ -225,14 +224,5 @@ mod tests {
         let open = pod_status(&pod, &placement(), &[running(true)], &PodStatus::default(), at(1));
         assert_eq!(ready(&open).0, "True");
         assert!(open.conditions.iter().flatten().any(|c| c.type_ == "x/y"), "it is not dropped");
-    }
-
-    #[test]
-    fn the_status_of_a_restarted_container_has_its_last_exit() {
-        let status = pod_status(&pod(1, json!({})), &placement(), &[backing_off()], &PodStatus::default(), at(9));
-        let container = &status.container_statuses.expect("statuses")[0];
-        let waiting = container.state.as_ref().and_then(|s| s.waiting.as_ref()).and_then(|w| w.reason.clone());
-        let last = container.last_state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
-        assert_eq!((waiting.as_deref(), last, container.restart_count), (Some("CrashLoopBackOff"), Some(1), 1));
     }
 }

@@ -1,23 +1,17 @@
 //! A cluster: starts all parts in order, restarts failed planes, and ends the parts in reverse order.
 
 use crate::api::ApiServer;
-use crate::controllers;
 use crate::node::proxy::ServiceResolver;
 use crate::node::{self, NodeOptions, SHUTDOWN_GRACE};
-use crate::retry;
-use crate::up::accounts;
-use crate::up::default_scalers;
-use crate::up::embedded;
 use crate::up::event::Event;
-use crate::up::folder;
 use crate::up::manifests::{self, Manifest};
 use crate::up::options::UpOptions;
 use crate::up::plane::{self, Plane};
-use crate::up::pod;
-use crate::up::pod_status::{PlaneState, PlaneStatus, PodStatuses};
+use crate::up::pod::{self, PodStatuses};
 use crate::up::ranges::Ranges;
 use crate::up::system::{self, Configuration, Member, create_if_missing};
-use crate::up::unsupported_kinds;
+use crate::up::{accounts, default_scalers, embedded, make_folder};
+use crate::{controllers, retry};
 use anyhow::Context;
 use autoscaler::dashboard::Settings as Dashboard;
 use autoscaler::{Hpa, InstallKind, StatTokens};
@@ -108,7 +102,6 @@ impl PlaneId {
         format!("{}-{n}", self.account())
     }
 
-    /// Returns the name of its ServiceAccount.
     fn account(self) -> &'static str {
         match self {
             Self::Activator(_) => "activator",
@@ -135,10 +128,7 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// Opens all inputs.
-    ///
-    /// # Errors
-    /// Fails if a file cannot be used, or an address or range is taken.
+    /// Opens all inputs. Fails if a file cannot be used, or an address or range is taken.
     fn open(options: &UpOptions) -> anyhow::Result<Self> {
         let mut manifests = Vec::new();
         for path in &options.manifests {
@@ -157,7 +147,7 @@ impl Inputs {
             address.ip().is_loopback(),
             "--dashboard {address} is not a loopback address; the dashboard has no token, so choose a loopback address"
         );
-        Ok(Self { manifests, configuration, ranges, ingress, dashboard, folder: folder::make()? })
+        Ok(Self { manifests, configuration, ranges, ingress, dashboard, folder: make_folder()? })
     }
 }
 
@@ -176,10 +166,8 @@ fn node_options(ranges: &Ranges, folder: &Path, server: Option<&ApiServer>) -> N
 
 impl Cluster {
     /// Starts all parts and applies the manifests. Returns once every activator and autoscaler is ready and the
-    /// manifests are applied.
-    ///
-    /// # Errors
-    /// Fails if a port or address range is taken, a manifest is rejected, or a plane does not become ready within 30 s.
+    /// manifests are applied. Fails if a port or address range is taken, a manifest is rejected, or a plane does not
+    /// become ready within 30 s.
     pub async fn start(options: UpOptions) -> anyhow::Result<Self> {
         // Bad input fails here, before anything starts.
         let Inputs { manifests, configuration, ranges, ingress, dashboard, folder } = Inputs::open(&options)?;
@@ -200,7 +188,7 @@ impl Cluster {
         let client = common_runtime::api_server::client(kube.clone(), "local")?;
         if server.is_some() {
             tasks.spawn(controllers::run(client.clone(), shutdown.clone()));
-            tasks.spawn(controllers::horizontal::run(client.clone(), options.hpa_sync_period, shutdown.clone()));
+            tasks.spawn(controllers::run_horizontal(client.clone(), options.hpa_sync_period, shutdown.clone()));
         }
         retry::until_answered("the creation of the system objects", || {
             system::create(&client, configuration.clone(), &options.namespaces)
@@ -261,10 +249,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Waits until this number of planes is ready, with an external API server as long as it takes.
-    ///
-    /// # Errors
-    /// Fails after [`START_TIMEOUT`] if the API server is the embedded one.
+    /// Waits until this number of planes is ready, with an external API server as long as it takes. Fails after
+    /// [`START_TIMEOUT`] if the API server is the embedded one.
     async fn wait_for_planes(&self, count: usize) -> anyhow::Result<()> {
         let mut ready = std::pin::pin!(self.wait_until_ready(count));
         if tokio::time::timeout(START_TIMEOUT, &mut ready).await.is_err() {
@@ -281,8 +267,10 @@ impl Cluster {
         let is_embedded = self.server.is_some();
         let default_scalers = default_scalers::scalers(&manifests, is_embedded);
         if is_embedded {
-            unsupported_kinds::warnings(&manifests).for_each(|warning| tracing::warn!("{warning}"));
-            manifests::make_namespaces(&self.client, &manifests).await?;
+            manifests::warnings(&manifests).for_each(|warning| tracing::warn!("{warning}"));
+            for name in manifests::namespaces(&manifests) {
+                manifests::make_namespace(&self.client, name).await?;
+            }
         }
         manifests::apply(&self.client, manifests).await?;
         for scaler in &default_scalers {
@@ -320,12 +308,9 @@ impl Cluster {
         self.shared.admin(plane)
     }
 
-    /// Starts a plane. It replaces a plane with the same name.
-    ///
-    /// # Errors
-    /// Fails if no threads can be created.
+    /// Starts a plane. It replaces a plane with the same name. Fails if no threads can be created.
     pub fn start_plane(&self, id: PlaneId) -> anyhow::Result<()> {
-        let plane = self.shared.clone().start(id, None)?;
+        let plane = self.shared.clone().start(id)?;
         let mut planes = self.shared.planes.lock();
         self.shared.ready.send_modify(|ready| _ = ready.insert(id, false));
         planes.insert(id, plane);
@@ -432,9 +417,8 @@ impl ClusterShared {
     /// Restarts failed planes after their pause.
     fn restart(self: &Arc<Self>) {
         let mut planes = self.planes.lock();
-        for (id, plane) in planes.iter_mut() {
-            let Some(paused) = plane.pause_over() else { continue };
-            match self.clone().start(*id, Some(paused)) {
+        for (id, plane) in planes.iter_mut().filter(|(_, plane)| plane.must_restart()) {
+            match self.clone().start(*id) {
                 Ok(another) => *plane = another,
                 Err(error) => {
                     tracing::error!(plane = %id.name(), error = %format!("{error:#}"), "the plane could not be restarted")
@@ -443,21 +427,20 @@ impl ClusterShared {
         }
     }
 
-    /// Starts a plane. `paused` is the pause before it, if it replaces a failed plane.
-    fn start(self: Arc<Self>, id: PlaneId, paused: Option<Duration>) -> anyhow::Result<Plane> {
+    fn start(self: Arc<Self>, id: PlaneId) -> anyhow::Result<Plane> {
         let (address, resolver, name) = (self.address(id), self.resolver.clone(), id.name());
         let registering = accounts::register_pod(self.kube.clone(), self.folder.clone(), id.account(), name.clone());
         match id {
             PlaneId::Activator(_) => {
                 let options = self.activator_options(id, address.ip());
-                Plane::start(&name, paused, move |shutdown| async move {
+                Plane::start(&name, move |shutdown| async move {
                     let (client, pod) = registering.await?;
                     pod.run_plane(activator::run(options, client, resolver, shutdown.clone()), shutdown).await
                 })
             }
             PlaneId::Autoscaler(_) => {
                 let options = self.autoscaler_options(id, address);
-                Plane::start(&name, paused, move |shutdown| async move {
+                Plane::start(&name, move |shutdown| async move {
                     let (client, pod) = registering.await?;
                     pod.run_plane(autoscaler::run(options, client, resolver, shutdown.clone()), shutdown).await
                 })
@@ -582,13 +565,8 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
         endpoints.publish(probed.iter().map(member)).await;
         known.extend(probed.iter().map(|(id, (number, _))| (*id, *number)));
         for (id, number) in &known {
-            let state = match probed.get(id) {
-                Some((_, true)) => PlaneState::Ready,
-                Some((_, false)) => PlaneState::NotReady,
-                None => PlaneState::Stopped,
-            };
-            let (account, address) = (id.account(), shared.address(*id).ip());
-            statuses.update(*number, &PlaneStatus { name: id.name(), account, address, state }).await;
+            let ready = probed.get(id).map(|(_, ready)| *ready);
+            statuses.update(*number, &id.name(), id.account(), shared.address(*id).ip(), ready).await;
         }
         shared.announce(&probed);
         let all_ready = probed.values().all(|(_, ready)| *ready);

@@ -81,7 +81,6 @@ impl Labelled {
         self.key.namespace() == workload.key.namespace() && labels::have_all(&workload.labels, &self.labels)
     }
 
-    /// Returns the ZeroScaler of this workload.
     fn scaler<'a>(&self, services: impl Iterator<Item = &'a str>) -> ZeroScaler {
         let service = |name: &str| ServiceChoice { name: name.to_owned(), create: false };
         let mut scaler = ZeroScaler::new(

@@ -58,7 +58,6 @@ fn is_own(text: &str) -> bool {
     names.chain(auth_infos.iter().map(|user| &*user.name)).eq(NAMES)
 }
 
-/// Returns the client configuration of a kubeconfig.
 pub(super) async fn external_config(path: &Path) -> anyhow::Result<Config> {
     let kubeconfig = Kubeconfig::read_from(path)
         .with_context(|| format!("--external {} cannot be read as a kubeconfig", path.display()))?;

@@ -5,9 +5,8 @@
 //! server, and namespaces that are not included. An object with `metadata.uid` counts as exported.
 
 use super::system::create_if_missing;
-use crate::api::causes::Causes;
-use crate::api::clear_server_owned;
-use crate::api::schema;
+use crate::api::status::Causes;
+use crate::api::{clear_server_owned, create_warning, schema};
 use crate::retry;
 use anyhow::Context;
 use common::config::AutoscalerConfig;
@@ -16,8 +15,8 @@ use common_api::zeroscaler::crd::crd;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, TypeMeta};
-use kube::discovery::Scope;
-use kube::{Api, Client, ResourceExt, discovery};
+use kube::discovery::{self, Scope};
+use kube::{Api, Client, ResourceExt};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -38,10 +37,8 @@ pub struct Manifest {
     pub(super) object: DynamicObject,
 }
 
-/// Reads all documents of `path` (`-`: standard input).
-///
-/// # Errors
-/// Fails if the file cannot be read, is not YAML, or contains something other than a Kubernetes object.
+/// Reads all documents of `path` (`-`: standard input). Fails if the file cannot be read, is not YAML, or contains
+/// something other than a Kubernetes object.
 pub fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
     let text = if path == Path::new("-") {
         std::io::read_to_string(std::io::stdin()).context("standard input cannot be read")?
@@ -51,10 +48,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
     parse(&path.display().to_string(), &text)
 }
 
-/// Parses the documents in `text`. `file` is the name for errors.
-///
-/// # Errors
-/// Fails as [`read`] does.
+/// Parses the documents in `text`. `file` is the name for errors. Fails as [`read`] does.
 pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for (index, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
@@ -158,21 +152,7 @@ fn check_scaler(value: &Value) -> anyhow::Result<()> {
     checked.map_err(|errors| anyhow::anyhow!("ZeroScaler {name}: {errors}"))
 }
 
-/// Creates the namespaces of these objects unless they exist. An export from one namespace does not include it.
-///
-/// # Errors
-/// Fails if the API server rejects a namespace.
-pub(super) async fn make_namespaces(client: &Client, manifests: &[Manifest]) -> anyhow::Result<()> {
-    for name in namespaces(manifests) {
-        make_namespace(client, name).await?;
-    }
-    Ok(())
-}
-
-/// Creates a namespace unless it exists.
-///
-/// # Errors
-/// Fails if the API server rejects it.
+/// Creates a namespace unless it exists. Fails if the API server rejects it.
 pub(super) async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let namespace = Namespace { metadata, ..Namespace::default() };
@@ -180,15 +160,14 @@ pub(super) async fn make_namespace(client: &Client, name: &str) -> anyhow::Resul
     made.map_err(rejection_message).with_context(|| format!("Namespace {name}"))
 }
 
-/// Returns the namespaces of these objects. A Namespace among the objects may come after the objects in it.
-fn namespaces(manifests: &[Manifest]) -> BTreeSet<&str> {
+/// Returns the namespaces of these objects, which must be created before: an export from one namespace does not include
+/// it, and a Namespace among the objects may come after the objects in it.
+pub(super) fn namespaces(manifests: &[Manifest]) -> BTreeSet<&str> {
     manifests.iter().filter_map(|manifest| manifest.object.metadata.namespace.as_deref()).collect()
 }
 
-/// Creates the objects, or merges them into existing ones. The default namespace is `default`.
-///
-/// # Errors
-/// Fails if the API server does not know a kind or rejects an object. The error names file, document and reason.
+/// Creates the objects, or merges them into existing ones. The default namespace is `default`. Fails if the API server
+/// does not know a kind or rejects an object. The error names file, document and reason.
 pub async fn apply(client: &Client, manifests: Vec<Manifest>) -> anyhow::Result<()> {
     for Manifest { origin, types, object } in manifests {
         let applied = retry::until_answered(&origin, || apply_one(client, &types, &object)).await;
@@ -245,6 +224,19 @@ fn rejection_message(error: kube::Error) -> anyhow::Error {
         kube::Error::Api(status) if status.code < 500 && status.code != 429 => anyhow::anyhow!("{}", status.message),
         error => error.into(),
     }
+}
+
+/// Returns a warning for each object in the manifests without effect: the embedded API server stores it, but no
+/// controller here creates pods for it, and the ingress does not read Ingresses. Requests would be held in vain or get
+/// a 404. The text is that of the API's `kinds.yaml`, which responses of the API contain, too.
+pub(super) fn warnings(manifests: &[Manifest]) -> impl Iterator<Item = String> {
+    manifests.iter().filter_map(|Manifest { origin, types, object }| {
+        let meta = &object.metadata;
+        let namespace = meta.namespace.as_deref().unwrap_or("default");
+        let name = meta.name.as_deref().or(meta.generate_name.as_deref()).unwrap_or_default();
+        let rule = create_warning(&types.api_version, &types.kind)?;
+        Some(format!("{origin}: {} {namespace}/{name} {rule}", types.kind))
+    })
 }
 
 #[cfg(test)]
@@ -327,15 +319,13 @@ mod tests {
 
     #[test]
     fn a_list_may_be_empty_and_a_kind_may_end_in_list() {
-        let list = "apiVersion: v1\nkind: List\n";
-        let named = "apiVersion: example.com/v1\nkind: AllowList\nmetadata: {name: a}\n";
         for (text, expected) in [
-            (list.to_owned(), 0),
-            (format!("{list}items: null\n"), 0),
-            (format!("{list}items: []\n"), 0),
-            (named.to_owned(), 1),
+            ("{apiVersion: v1, kind: List}", 0),
+            ("{apiVersion: v1, kind: List, items: null}", 0),
+            ("{apiVersion: v1, kind: List, items: []}", 0),
+            ("{apiVersion: example.com/v1, kind: AllowList, metadata: {name: a}}", 1),
         ] {
-            assert_eq!(parse("f.yaml", &text).expect(&text).len(), expected, "{text}");
+            assert_eq!(parse("f.yaml", text).expect(text).len(), expected, "{text}");
         }
     }
 
@@ -363,6 +353,33 @@ mod tests {
             let error = format!("{:#}", parse("f.yaml", &text).expect_err(spec));
             assert!(error.contains("f.yaml, document 1: ZeroScaler a") && error.contains(expected), "{error}");
             assert!(!error.contains("i32") && !error.contains("struct"), "{error}");
+        }
+    }
+
+    /// Goal: objects without effect get a warning with their name and the rule. Other objects get none.
+    #[test]
+    fn an_object_without_effect_gets_a_warning_with_name_and_rule() {
+        let rows = [
+            ("apps/v1", "Deployment", None),
+            ("apps/v1", "ReplicaSet", None),
+            ("v1", "Pod", None),
+            ("v1", "Service", None),
+            ("example.com/v1", "Job", None),
+            ("example.com/v1", "Ingress", None),
+            ("apps/v1", "StatefulSet", Some("StatefulSet shop/a will have no pods")),
+            ("apps/v1", "DaemonSet", Some("DaemonSet shop/a will have no pods")),
+            ("batch/v1", "Job", Some("Job shop/a will have no pods")),
+            ("batch/v1", "CronJob", Some("CronJob shop/a will have no pods")),
+            ("v1", "ReplicationController", Some("ReplicationController shop/a will have no pods")),
+            ("networking.k8s.io/v1", "Ingress", Some("Ingress shop/a has no effect, as nothing here reads it")),
+        ];
+        for (version, kind, expected) in rows {
+            let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a, namespace: shop}}\n");
+            let warned: Vec<_> = warnings(&parse("f.yaml", &text).expect("manifests")).collect();
+            let beginnings: Vec<_> =
+                warned.iter().filter_map(|warned| warned.split(": without --external ").next()).collect();
+            let expected = expected.map(|expected| format!("f.yaml, document 1: {expected}"));
+            assert_eq!(beginnings, Vec::from_iter(expected));
         }
     }
 }

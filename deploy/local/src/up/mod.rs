@@ -6,19 +6,15 @@ mod default_scalers;
 mod embedded;
 mod event;
 mod faults;
-mod folder;
 pub mod manifests;
 mod options;
 mod plane;
 mod pod;
-mod pod_status;
 pub mod ranges;
 pub mod system;
-mod unsupported_kinds;
 
 pub use cluster::{Cluster, PlaneId};
 pub use event::{Event, Phases};
-pub(crate) use folder::remove_all as remove_folders;
 pub use options::{ApiArgs, UpOptions};
 pub use plane::is_ready;
 
@@ -37,13 +33,16 @@ use k8s_openapi::api::core::v1::Service;
 use kube::api::ListParams;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::process::Stdio;
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -54,10 +53,7 @@ const FAULT_LASTS: Duration = Duration::from_secs(2);
 /// Maximum wait for a workload that is neither served nor has a fault.
 const SERVED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Runs a cluster until `shutdown` and prints its events on standard output.
-///
-/// # Errors
-/// Fails if the cluster cannot be started.
+/// Runs a cluster until `shutdown` and prints its events on standard output. Fails if the cluster cannot be started.
 pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
     let opens_dashboard = options.open;
     let Some(cluster) = shutdown.run_until_cancelled(Cluster::start(options)).await else { return Ok(()) };
@@ -115,17 +111,14 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
     Ok(())
 }
 
-/// Runs an API server and its controllers until `shutdown`.
-///
-/// # Errors
-/// Fails if the server cannot be started.
+/// Runs an API server and its controllers until `shutdown`. Fails if the server cannot be started.
 pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Result<()> {
     let ranges = ranges::Ranges::take(std::process::id(), None, args.service_cidr)?;
     let options = UpOptions { api: args.api, kubeconfig: Some(args.kubeconfig), ..UpOptions::default() };
     let (server, config, kubeconfig) = embedded::start(&options, &ranges, &std::env::temp_dir(), None).await?;
     print_line(format_args!("ready api={} kubeconfig={}", server.url(), kubeconfig.display()));
     let client = common_runtime::api_server::client(config, "local")?;
-    let horizontal = crate::controllers::horizontal::run(client.clone(), args.hpa_sync_period, shutdown.clone());
+    let horizontal = crate::controllers::run_horizontal(client.clone(), args.hpa_sync_period, shutdown.clone());
     tokio::join!(crate::controllers::run(client, shutdown), horizontal);
     server.shutdown().await;
     Ok(())
@@ -268,32 +261,46 @@ fn clock() -> String {
     jiff::Zoned::now().strftime("%H:%M:%S%.3f").to_string()
 }
 
+/// Folders of all clusters, for an immediate exit, which drops nothing.
+static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Creates the folder of a cluster, not readable by other users. Dropping the value removes the folder, which has only
+/// logs and a kubeconfig of the ended cluster.
+fn make_folder() -> anyhow::Result<TempDir> {
+    let prefix = format!("zeroscale-{}-", std::process::id());
+    let folder = tempfile::Builder::new().prefix(&prefix).tempdir();
+    let folder = folder.with_context(|| format!("cannot create a folder in {}", std::env::temp_dir().display()))?;
+    FOLDERS.lock().push(folder.path().to_owned());
+    Ok(folder)
+}
+
+/// Removes the folders of all clusters in this process, which is about to exit.
+pub(crate) fn remove_folders() {
+    for folder in FOLDERS.lock().iter() {
+        let _ = std::fs::remove_dir_all(folder); // It may have been removed already.
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Goal: the hint is a URL if `localhost` resolves to the ingress, and matches the protocol of the workload.
     #[test]
-    fn a_url_names_the_service_if_localhost_is_the_ingress() {
+    fn the_hint_matches_ingress_and_protocol() {
+        let curl = |address: &str| format!("curl -H 'Host: a.ns' http://{address}/");
         let rows = [
-            ("127.0.0.1:8080", Some("http://hello.default.localhost:8080/")),
-            ("0.0.0.0:80", Some("http://hello.default.localhost/")),
-            ("[::1]:8080", Some("http://hello.default.localhost:8080/")),
-            ("127.0.0.2:8080", None),
-            ("192.0.2.1:8080", None),
+            ("127.0.0.1:8080", None, "http://a.ns.localhost:8080/".to_owned()),
+            ("0.0.0.0:80", None, "http://a.ns.localhost/".to_owned()),
+            ("[::1]:8080", None, "http://a.ns.localhost:8080/".to_owned()),
+            ("127.0.0.2:8080", None, curl("127.0.0.2:8080")),
+            ("192.0.2.1:80", None, curl("192.0.2.1:80")),
+            ("127.0.0.1:8080", Some("127.1.128.3:5432"), "nc 127.1.128.3 5432".to_owned()),
         ];
-        for (ingress, expected) in rows {
-            let url = url_of(ingress.parse().expect("an address"), "default", "hello");
-            assert_eq!(url.as_deref(), expected, "{ingress}");
+        for (ingress, tcp, expected) in rows {
+            let at = |text: &str| -> SocketAddr { text.parse().expect("an address") };
+            let served = Served { namespace: "ns".into(), service: "a".into(), tcp: tcp.map(at) };
+            assert_eq!(served.hint(at(ingress)), expected);
         }
-    }
-
-    #[test]
-    fn the_hint_matches_the_protocol_of_the_workload() {
-        let at = |text: &str| -> SocketAddr { text.parse().expect("an address") };
-        let served = |tcp| Served { namespace: "ns".into(), service: "a".into(), tcp };
-        let local = at("127.0.0.1:8080");
-        assert_eq!(served(None).hint(local), "http://a.ns.localhost:8080/");
-        assert_eq!(served(None).hint(at("192.0.2.1:80")), "curl -H 'Host: a.ns' http://192.0.2.1:80/");
-        assert_eq!(served(Some(at("127.1.128.3:5432"))).hint(local), "nc 127.1.128.3 5432");
     }
 }

@@ -1,8 +1,8 @@
 //! An activator or autoscaler of the cluster, on its own runtime.
 //!
 //! Separate runtimes make the planes as independent as processes. One can be drained, or killed at once with all its
-//! tasks and sockets, as by SIGKILL. A plane that ends by itself has failed. It is restarted after a pause that grows
-//! with consecutive failures, as a kubelet does ([`Plane::pause_over`]).
+//! tasks and sockets, as by SIGKILL. A plane that ends by itself has failed. It is restarted after a pause
+//! ([`Plane::must_restart`]).
 
 use crate::node::Handler;
 use std::net::SocketAddr;
@@ -21,19 +21,13 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// machine misses one.
 const PROBES_MISSED_MAX: u32 = 2;
 
-/// First and longest pause before a failed plane is restarted. The pause doubles with each consecutive failure.
-const RESTART_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
-/// Running time after which earlier failures of a plane no longer count, as with a kubelet.
-const RUN_RESETS_PAUSE: Duration = Duration::from_secs(600);
+/// Pause before a failed plane is restarted.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// A running plane. Dropping it kills it at once.
 pub(super) struct Plane {
     /// Unique number in this process. It prevents confusion of a plane with its successor.
     pub(super) number: u64,
-    started: Instant,
-    /// Pause before this plane, if it replaces a failed one.
-    paused: Option<Duration>,
     runtime: Option<Runtime>,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
@@ -45,12 +39,8 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// Starts `run` on its own runtime, with the token that asks it to drain. `paused` is the pause before it, if it
-    /// replaces a failed plane.
-    ///
-    /// # Errors
-    /// Fails if no threads can be created.
-    pub(super) fn start<F, Run>(name: &str, paused: Option<Duration>, run: F) -> anyhow::Result<Self>
+    /// Starts `run` on its own runtime, with the token that asks it to drain. Fails if no threads can be created.
+    pub(super) fn start<F, Run>(name: &str, run: F) -> anyhow::Result<Self>
     where
         F: FnOnce(CancellationToken) -> Run + Send + 'static,
         Run: Future<Output = anyhow::Result<()>> + Send + 'static,
@@ -60,7 +50,6 @@ impl Plane {
         let shutdown = CancellationToken::new();
         let failed = Arc::<OnceLock<Instant>>::default();
         let (token, name, fails) = (shutdown.clone(), name.to_owned(), failed.clone());
-        let started = Instant::now();
         let task = runtime.spawn(async move {
             if let Err(error) = run(token).await {
                 tracing::error!(plane = %name, error = %format!("{error:#}"), "the plane failed");
@@ -68,14 +57,12 @@ impl Plane {
             }
         });
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { number, started, paused, runtime: Some(runtime), shutdown, task, failed, is_ready: false, missed: 0 })
+        Ok(Self { number, runtime: Some(runtime), shutdown, task, failed, is_ready: false, missed: 0 })
     }
 
-    /// Returns the pause after the plane's failure once the pause is over, so that the caller replaces the plane.
-    pub(super) fn pause_over(&self) -> Option<Duration> {
-        let failed = self.failed.get()?;
-        let pause = pause(failed.duration_since(self.started), self.paused);
-        (failed.elapsed() >= pause).then_some(pause)
+    /// Reports whether the plane has failed and the pause after that is over.
+    pub(super) fn must_restart(&self) -> bool {
+        self.failed.get().is_some_and(|failed| failed.elapsed() >= RESTART_PAUSE)
     }
 
     /// Records the response to a probe, or that there was none.
@@ -99,37 +86,9 @@ impl Drop for Plane {
     }
 }
 
-/// Returns the pause after the failure of a plane that was running for `run`. `before` is the pause after the previous
-/// failure.
-fn pause(run: Duration, before: Option<Duration>) -> Duration {
-    let (first, most) = RESTART_PAUSE;
-    before.filter(|_| run < RUN_RESETS_PAUSE).map_or(first, |before| (before * 2).min(most))
-}
-
 /// Probes a plane at `address`, its data or stat port, as a kubelet does. Returns `None` on a timeout.
 pub async fn is_ready(address: SocketAddr) -> Option<bool> {
     let probe = Handler::Http { address, path: "/".to_owned(), headers: Vec::new() };
     let answer = tokio::time::timeout(PROBE_TIMEOUT, probe.check()).await.ok()?;
     Some(answer.is_ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: a plane that always fails is restarted once a minute, and a plane that has worked is restarted after a
-    /// second.
-    #[test]
-    fn the_pause_grows_with_consecutive_failures_and_a_long_run_resets_it() {
-        let mut before = None;
-        let mut after = |run: u64| {
-            let pause = pause(Duration::from_secs(run), before);
-            before = Some(pause);
-            pause.as_secs()
-        };
-        let rows = [(0, 1), (1, 2), (0, 4), (599, 8), (0, 16), (0, 32), (0, 60), (0, 60), (600, 1), (0, 2)];
-        for (run, expected) in rows {
-            assert_eq!(after(run), expected, "after {run} s");
-        }
-    }
 }

@@ -29,10 +29,7 @@ pub struct Ranges {
 
 impl Ranges {
     /// Takes the first free octet. The search begins at an octet that depends on `seed`, so that clusters rarely
-    /// collide. Given ranges replace the default parts.
-    ///
-    /// # Errors
-    /// Fails if all octets are taken.
+    /// collide. Given ranges replace the default parts. Fails if all octets are taken.
     pub fn take(seed: u32, pods: Option<Range>, services: Option<Range>) -> anyhow::Result<Self> {
         let (first, last) = (*OCTETS.start(), *OCTETS.end());
         let count = u32::from(last - first) + 1;

@@ -46,10 +46,7 @@ pub struct Member {
 pub type Configuration = BTreeMap<String, String>;
 
 /// Creates the objects that do not exist, for planes that watch these namespaces. A given `configuration` also replaces
-/// the existing one.
-///
-/// # Errors
-/// Fails if the API server rejects an object, or does not serve a custom resource within 10 s.
+/// the existing one. Fails if the API server rejects an object, or does not serve a custom resource within 10 s.
 pub async fn create(
     client: &Client,
     configuration: Option<Configuration>,
@@ -143,10 +140,7 @@ fn ports(service: &str) -> &'static [(&'static str, u16, u16)] {
 }
 
 /// Publishes the endpoints of one of the [`SERVICES`]. The Services have no selector, because Kubernetes leaves Pods
-/// without a node out of a Service.
-///
-/// # Errors
-/// Fails if the API server rejects the slice.
+/// without a node out of a Service. Fails if the API server rejects the slice.
 pub async fn publish(client: &Client, service: &str, members: &[Member]) -> anyhow::Result<()> {
     let port = |(name, _, target): &(&str, u16, u16)| json!({"name": name, "port": target, "protocol": "TCP"});
     let endpoint = |member: &Member| {

@@ -43,7 +43,7 @@ async fn a_second_signal_kills_all_processes_of_pods() {
     let mut all = Vec::new();
     eventually("a shell and its children", async || {
         all = children(local.pid());
-        all.extend(all.clone().into_iter().flat_map(|shell| children(shell.pid())));
+        all.extend(all.clone().into_iter().flat_map(|shell| children(shell.pid)));
         all.len() >= 3
     })
     .await;

@@ -8,7 +8,6 @@
 mod apart;
 mod disk;
 mod ending;
-mod external;
 mod faults;
 mod process;
 mod refusals;

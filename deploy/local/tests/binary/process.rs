@@ -1,5 +1,6 @@
 //! A running `local`, observed from outside.
 
+use procfs::process::{Process, Stat, all_processes};
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -170,35 +171,27 @@ pub(crate) async fn refused(args: &[&str]) -> String {
 /// A process, distinguished from a later one with the same id by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessId {
-    pid: i32,
+    pub(crate) pid: i32,
     started: u64,
 }
 
 /// Returns the running children of `parent`.
 pub(crate) fn children(parent: i32) -> Vec<ProcessId> {
-    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let processes = pids.filter_map(read_process);
-    processes.filter(|(_, its_parent)| *its_parent == parent).map(|(process, _)| process).collect()
+    let stats = all_processes().expect("/proc").filter_map(|process| process.ok()?.stat().ok());
+    let children = stats.filter(|stat| stat.ppid == parent && is_running(stat));
+    children.map(|stat| ProcessId { pid: stat.pid, started: stat.starttime }).collect()
 }
 
 impl ProcessId {
-    pub(crate) fn pid(self) -> i32 {
-        self.pid
-    }
-
     pub(crate) fn is_alive(self) -> bool {
-        read_process(self.pid).is_some_and(|(now, _)| now == self)
+        let stat = Process::new(self.pid).and_then(|process| process.stat());
+        stat.is_ok_and(|stat| stat.starttime == self.started && is_running(&stat))
     }
 }
 
-/// Returns a running process and its parent, or `None` if it has ended, even if it is not reaped yet.
-fn read_process(pid: i32) -> Option<(ProcessId, i32)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // proc_pid_stat(5): after the name in parentheses come state (3), parent (4), ..., start time (22).
-    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    let (state, parent, started) = (*fields.first()?, fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?);
-    (!matches!(state, "Z" | "X")).then_some((ProcessId { pid, started }, parent))
+/// Reports whether a process has not ended. One that has may not be reaped yet.
+fn is_running(stat: &Stat) -> bool {
+    !matches!(stat.state, 'Z' | 'X')
 }
 
 /// Polls a condition that no event reports.

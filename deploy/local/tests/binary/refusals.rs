@@ -80,11 +80,3 @@ async fn a_kubeconfig_of_another_cluster_is_not_changed() {
         assert_eq!(std::fs::read_to_string(&file).expect("it is there"), text);
     }
 }
-
-#[tokio::test]
-async fn an_invalid_config_autoscaler_is_rejected_by_key() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let settings = write(&folder, "settings.yaml", "stable-window: 1s\n").display().to_string();
-    let errors = refused(&["up", "--ingress", FREE_PORT, "--config-autoscaler", &settings]).await;
-    assert!(errors.contains(&settings) && errors.contains("stable-window"), "{errors}");
-}

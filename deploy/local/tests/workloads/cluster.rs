@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::api::{ObjectList, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Config};
-use local::Range;
 use local::api::{ApiOptions, ApiServer};
 use local::node::NodeOptions;
 use local::node::proxy::ServiceTable;
@@ -27,9 +26,7 @@ pub(crate) struct Cluster {
     shutdown: CancellationToken,
     _shutdown_on_drop: DropGuard,
     parts: Vec<JoinHandle<anyhow::Result<()>>>,
-    pub(crate) server: ApiServer,
-    pub(crate) pods: Range,
-    pub(crate) services_range: Range,
+    _server: ApiServer,
     _ranges: Ranges,
 }
 
@@ -68,9 +65,7 @@ impl Cluster {
             _shutdown_on_drop: shutdown.clone().drop_guard(),
             shutdown,
             parts,
-            server,
-            pods,
-            services_range: services,
+            _server: server,
             _ranges: ranges,
         }
     }

@@ -26,7 +26,7 @@ async fn class_hpa_is_delegated() {
     }
     let (stop, end) = (CancellationToken::new(), CancellationToken::new());
     let period = Duration::from_millis(200);
-    let controller = tokio::spawn(local::controllers::horizontal::run(cluster.client.clone(), period, stop.clone()));
+    let controller = tokio::spawn(local::controllers::run_horizontal(cluster.client.clone(), period, stop.clone()));
     let options = HpaOptions {
         mode: HpaMode::Delegate,
         system_namespace: "default".into(),

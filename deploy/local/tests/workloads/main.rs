@@ -5,12 +5,7 @@
 
 #![allow(missing_docs, reason = "tests")]
 
-mod capacity;
 mod cluster;
-mod collisions;
 mod horizontal;
-mod node_alone;
 mod pods;
 mod program;
-mod samples;
-mod services;

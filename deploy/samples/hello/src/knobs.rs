@@ -92,10 +92,4 @@ mod tests {
         assert_eq!((request.latency, request.bytes, request.status), (Duration::from_millis(20), Some(3), 404));
         assert!(knobs.request.with_query("latency_ms=soon").expect_err("no number").contains("latency_ms=\"soon\""));
     }
-
-    #[test]
-    fn an_invalid_setting_is_named() {
-        let bad = |name: &str| (name == "PORT").then(|| "http".to_owned());
-        assert_eq!(Knobs::read(&bad).expect_err("no port"), "PORT=\"http\" must be a whole number");
-    }
 }

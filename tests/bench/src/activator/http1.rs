@@ -32,7 +32,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         Target::direct(backend),
     ];
     let host = Target::host();
-    let load = async |target: &Target| wrk::run(target.address, &host, CONNECTIONS, settings.span).await;
+    let load = async |target: &Target| wrk(target.address, &host, CONNECTIONS, settings.span).await;
     let all = interleaved::run(settings, &targets, load).await?;
     let (ours, haproxy, bare) =
         (series_named(&all, "activator")?, series_named(&all, "haproxy")?, series_named(&all, "bare hyper")?);

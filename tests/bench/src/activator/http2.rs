@@ -43,7 +43,7 @@ async fn run(settings: &Settings, row: &'static str, body: Option<&Path>) -> any
         Target::direct(backend),
     ];
     let host = Target::host();
-    let load = async |target: &Target| h2load::run(target.address, &host, CLIENTS, settings.span, body).await;
+    let load = async |target: &Target| h2load(target.address, &host, CLIENTS, settings.span, body).await;
     let all = interleaved::run(settings, &targets, load).await?;
     let mut figures = Figures::default();
     figures.row(row, ratio(&series_named(&all, "activator")?.cpu, &series_named(&all, "haproxy")?.cpu));

@@ -25,7 +25,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         Target::bare(Protocol::Http1, backend).await?,
     ];
     let host = Target::host();
-    let full = wrk::run(targets[1].address, &host, 64, settings.span).await?;
+    let full = wrk(targets[1].address, &host, 64, settings.span).await?;
     let rate = full.count / full.took.as_secs_f64() / 2.0;
     let mut p99: Vec<Vec<f64>> = vec![Vec::new(); targets.len()];
     for _ in 0..settings.repetitions {

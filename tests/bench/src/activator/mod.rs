@@ -7,7 +7,6 @@ mod fair;
 mod held;
 mod http1;
 mod http2;
-mod idle;
 mod interleaved;
 mod latency;
 mod ports;
@@ -31,8 +30,7 @@ pub(crate) const MEASUREMENTS: &[Measurement] = &[
     wake::MEASUREMENT,
     breaker::MEASUREMENT,
     fair::EVEN,
-    fair::POISSON,
     fair::KILLED,
-    idle::MEASUREMENT,
+    crate::idle::ACTIVATOR,
     ports::MEASUREMENT,
 ];

@@ -13,8 +13,7 @@ use common::backend::Protocol;
 use common::names;
 use common::ports::{Block, Entry, NumberState, PortId, ledger};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -168,18 +167,13 @@ async fn create(client: &Client, workloads: usize) -> anyhow::Result<Vec<String>
 async fn create_workload(client: &Client, n: usize) -> anyhow::Result<String> {
     let (name, number) = (name(n), number(n)?);
     let backend = json!({"probe": {"type": "Tcp"}, "timeoutMs": 300_000, "maxHeld": 10_000});
-    let scaler = json!({
-        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
-        "spec": {"target": {"kind": "Deployment", "name": name}},
-    });
+    let scaler = e2e::bare::zeroscaler(&name, json!({"target": {"kind": "Deployment", "name": name}}));
     let mut scaler = e2e::bare::create(client, Some(TestActivator::NAMESPACE), scaler).await?;
     scaler.data["status"] = json!({
         "observedGeneration": 1, "service": name, "backend": backend,
         "ports": [{"name": "http", "port": 80, "number": number, "protocol": "auto"}],
     });
-    let kind = GroupVersionKind::gvk("zeroscale.dev", "v1alpha1", "ZeroScaler");
-    let resource = ApiResource::from_gvk(&kind);
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), TestActivator::NAMESPACE, &resource);
+    let api = e2e::bare::api_of(client, Some(TestActivator::NAMESPACE), &scaler)?;
     api.replace_status(&name, &Default::default(), &scaler).await?;
     let uid = scaler.metadata.uid.context("an object has a uid")?;
     let owner = json!([{

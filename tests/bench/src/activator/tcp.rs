@@ -1,7 +1,6 @@
 //! Relayed TCP connections: bulk streams, small exchanges, and new connections.
 //!
-//! HAProxy copies bytes unless it is configured to splice. Both modes are shown; the rows use the first one, which is
-//! its default. Client, proxy and backend share all cores.
+//! Client, proxy and backend share all cores.
 
 use super::interleaved::{self, Series, ratio, series_named};
 use crate::load::tcp::{self, Unit};
@@ -43,12 +42,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let (_backend, backend) = Process::server(&["tcp-backend"])?;
-    let targets = [
-        Target::haproxy_tcp(false, backend).await?,
-        Target::activator_tcp(backend).await?,
-        Target::haproxy_tcp(true, backend).await?,
-        Target::direct(backend),
-    ];
+    let targets = [Target::haproxy_tcp(backend).await?, Target::activator_tcp(backend).await?, Target::direct(backend)];
     let load = async |unit, connections| {
         let load = async |target: &Target| tcp::run(target.address, unit, connections, settings.span).await;
         interleaved::run(settings, &targets, load).await

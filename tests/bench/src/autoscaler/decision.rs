@@ -14,7 +14,7 @@ use autoscaler_core::metrics::{CollectSpec, Metrics};
 use autoscaler_core::scale_status::ScaleStatus;
 use common::annotations::{self, Annotations};
 use common::config::AutoscalerConfig;
-use common::scaling::{Aggregation, DeciderSpec};
+use common::scaling::DeciderSpec;
 use common::stat::Stat;
 use common::time::Timestamp;
 use futures::FutureExt;
@@ -38,21 +38,17 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
 
 fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
-    let linear = Aggregation::Linear;
-    let (load, stats) = series(settings, linear, 0)?;
-    let (silent, _) = series(settings, linear, 50)?;
+    let (load, stats) = series(settings, 0)?;
+    let (silent, _) = series(settings, 50)?;
     figures.row("decision-load", load);
     figures.row("decision-silent", silent);
     figures.add_context("one stat recorded", stats);
-    let weighted = Aggregation::WeightedExponential;
-    figures.add_context("one decision, weighted exponential, under load", series(settings, weighted, 0)?.0);
-    figures.add_context("the same, without load for 50 s", series(settings, weighted, 50)?.0);
     Ok(figures)
 }
 
 /// Returns the nanoseconds of a decision and of recording a stat, by repetition.
-fn series(settings: &Settings, aggregation: Aggregation, silent_secs: u64) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
-    let all: anyhow::Result<Vec<_>> = (0..settings.repetitions).map(|_| measure(aggregation, silent_secs)).collect();
+fn series(settings: &Settings, silent_secs: u64) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
+    let all: anyhow::Result<Vec<_>> = (0..settings.repetitions).map(|_| measure(silent_secs)).collect();
     Ok(all?.into_iter().unzip())
 }
 
@@ -63,8 +59,9 @@ struct Revision {
     history: History,
 }
 
-fn measure(aggregation: Aggregation, silent_secs: u64) -> anyhow::Result<(f64, f64)> {
-    let spec = spec(aggregation);
+fn measure(silent_secs: u64) -> anyhow::Result<(f64, f64)> {
+    // The spec of a revision without annotations.
+    let spec = annotations::decider_spec(&Annotations::new(), &AutoscalerConfig::default(), 0, true);
     let start = Timestamp::from_secs(1_700_000_000);
     let mut revisions: Vec<Revision> = (0..REVISIONS).map(|_| Revision::new(&spec, start)).collect();
     let (mut recording, mut deciding) = (Duration::ZERO, Duration::ZERO);
@@ -115,10 +112,4 @@ impl Revision {
 fn stat(revision: i64, second: i64) -> Stat {
     let load = 200.0 + ((revision * 31 + second * 7) % 40) as f64;
     Stat { average_concurrent_requests: load, request_count: load, ..Stat::default() }
-}
-
-/// Returns the spec of a revision without annotations.
-fn spec(aggregation: Aggregation) -> DeciderSpec {
-    let defaults = annotations::decider_spec(&Annotations::new(), &AutoscalerConfig::default(), 0, true);
-    DeciderSpec { aggregation, ..defaults }
 }

@@ -1,8 +1,8 @@
 //! Cost of a revision for an autoscaler with thousands of them, and its effect on the timing of the others.
 //!
 //! - *Scraped*, drop-in: each revision has one pod, which is scraped once per second over a kept-alive connection, and
-//!   a decision every two seconds. Also the lateness of those ticks, and the time that a sleeping revision waits for
-//!   its patch meanwhile (as in [`super::wake`]).
+//!   a decision every two seconds. Also the time that a sleeping revision waits for its patch meanwhile (as in
+//!   [`super::wake`]).
 //! - *Asleep*, drop-in, and in standalone, where the autoscaler also maintains Services and EndpointSlices: no pod is
 //!   scraped.
 //!
@@ -17,7 +17,6 @@ use crate::settings::Settings;
 use anyhow::ensure;
 use common_runtime::environment::Mode;
 use futures::FutureExt;
-use std::time::Duration;
 use tokio::time::Instant;
 
 /// Number of [`Settings::span`]s in one reading of the CPU, which thus covers whole ticks of two seconds.
@@ -31,7 +30,6 @@ pub(super) const SCRAPED: Measurement = Measurement {
     rows: &[
         kib("scraped-memory", "memory per revision whose pod is scraped once per second", 32.0, 12.0),
         Row::at_most("scraped-cpu", "CPU per such revision and second", "µs", 60.0, 33.0),
-        Row::at_most("tick-lateness", "group of revisions due → last of them decided, p99 at most", "ms", 20.0, 5.0),
         Row::at_most(
             "wake-ticking",
             "first stat written → patch at the API server, p99; all other revisions are evaluated and scraped",
@@ -65,21 +63,15 @@ async fn scraped(settings: &Settings) -> anyhow::Result<Figures> {
     fleet.until_scraped().await?;
     tokio::time::sleep(SETTLE).await;
 
-    // Measured before the first scrape of the autoscaler's metrics, because their text takes memory, too.
     let resident = autoscaler.process.resident()?;
-    let lateness_before = autoscaler.lateness().await?;
-    tokio::time::sleep(Duration::from_secs(3)).await;
     let before = fleet.scrapes().await?;
     let begin = Instant::now();
     let cpu = cpu_per_revision(settings, &autoscaler, settings.revisions).await?;
     let scrapes = (fleet.scrapes().await? - before) as f64 / begin.elapsed().as_secs_f64();
     ensure!(scrapes > 0.9 * settings.revisions as f64, "only {scrapes:.0} pods were scraped per second");
     let woken = wakes(&mut fleet, &autoscaler, "sleeper").await?;
-    let late = quantile_since(&lateness_before, &autoscaler.lateness().await?, 0.99);
-
     figures.row("scraped-memory", vec![kib_per_revision(resident, empty, settings.revisions)]);
     figures.row("scraped-cpu", cpu);
-    figures.row("tick-lateness", vec![late * 1e3]);
     figures.row("wake-ticking", woken);
     figures.add_context("MiB of resident memory without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
     figures.add_context("pods scraped per second", vec![scrapes]);
@@ -89,18 +81,13 @@ async fn scraped(settings: &Settings) -> anyhow::Result<Figures> {
 async fn asleep(settings: &Settings, mode: Mode, row: &'static str) -> anyhow::Result<Figures> {
     let mut fleet = Fleet::start(settings, mode).await?;
     let empty = resident_when_empty(&fleet).await?;
-    fleet.fill("asleep", RevisionKind::Asleep, settings.revisions).await?;
-    let autoscaler = fleet.start_autoscaler().await?;
-    fleet.until_reconciled(2 * settings.revisions).await?;
+    let autoscaler = fleet.start_filled("asleep", RevisionKind::Asleep, settings.revisions).await?;
     tokio::time::sleep(SETTLE).await;
     let resident = autoscaler.process.resident()?;
-    let lateness_before = autoscaler.lateness().await?;
     let cpu = cpu_per_revision(settings, &autoscaler, settings.revisions).await?;
-    let late = quantile_since(&lateness_before, &autoscaler.lateness().await?, 0.99);
     let mut figures = Figures::default();
     figures.row(row, vec![kib_per_revision(resident, empty, settings.revisions)]);
     figures.add_context("µs of CPU per revision and second", cpu);
-    figures.add_context("ms that a decision is late, p99 at most", vec![late * 1e3]);
     figures.add_context("MiB of resident memory without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
     Ok(figures)
 }
@@ -134,25 +121,4 @@ pub(super) async fn cpu_per_revision(
         readings.push(used.as_secs_f64() * 1e6 / begin.elapsed().as_secs_f64() / revisions as f64);
     }
     Ok(readings)
-}
-
-/// Returns a quantile of the values between two readings, as the upper bound of its bucket.
-fn quantile_since(before: &[(f64, f64)], after: &[(f64, f64)], part: f64) -> f64 {
-    let between: Vec<_> = after.iter().zip(before).map(|((bound, now), (_, then))| (*bound, now - then)).collect();
-    let all = between.last().map_or(0.0, |(_, count)| *count);
-    between.iter().find(|(_, count)| *count >= part * all).map_or(f64::NAN, |(bound, _)| *bound)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quantile_of_buckets_is_the_upper_bound_of_its_bucket() {
-        let before = [(0.001, 5.0), (0.002, 5.0), (0.005, 5.0), (f64::INFINITY, 9.0)];
-        let after = [(0.001, 55.0), (0.002, 104.0), (0.005, 104.0), (f64::INFINITY, 109.0)];
-        let quantiles = [0.5, 0.51, 0.99, 1.0].map(|part| quantile_since(&before, &after, part));
-        assert_eq!(quantiles, [0.001, 0.002, 0.002, f64::INFINITY]);
-        assert_eq!(kib_per_revision(3 * 1024, 1024, 2), 1.0);
-    }
 }

@@ -29,9 +29,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut fleet = Fleet::start(settings, Mode::Knative).await?;
-    fleet.fill("busy", RevisionKind::Unscraped, REVISIONS as usize).await?;
-    let autoscaler = fleet.start_autoscaler().await?;
-    fleet.until_reconciled(2 * REVISIONS as usize).await?;
+    let autoscaler = fleet.start_filled("busy", RevisionKind::Unscraped, REVISIONS as usize).await?;
     let (floor, floor_address) = Process::server(&["stat-floor"])?;
     let (mut ours, mut least) = (Series::default(), Series::default());
     for _ in 0..settings.repetitions {

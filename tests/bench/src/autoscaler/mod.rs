@@ -1,15 +1,11 @@
 //! Rows of a single autoscaler.
 //!
-//! The bounds of two rows only serve to detect regressions: the cost of a stat relative to its [floor](ingest), and the
-//! lateness of a tick (phases are 10 ms apart).
+//! The bound of a stat's cost relative to its [floor](ingest) only serves to detect regressions.
 
 mod decision;
 mod fleet_rows;
-mod idle;
 mod ingest;
-mod links;
 mod many;
-mod numbers;
 mod page;
 mod wake;
 
@@ -19,13 +15,11 @@ use crate::report::Measurement;
 pub(crate) const MEASUREMENTS: &[Measurement] = &[
     decision::MEASUREMENT,
     ingest::MEASUREMENT,
-    links::MEASUREMENT,
     fleet_rows::SCRAPED,
     fleet_rows::ASLEEP,
     fleet_rows::STANDALONE,
-    numbers::MEASUREMENT,
     page::MEASUREMENT,
     wake::MEASUREMENT,
     many::MEASUREMENT,
-    idle::MEASUREMENT,
+    crate::idle::AUTOSCALER,
 ];

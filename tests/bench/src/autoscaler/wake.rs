@@ -25,7 +25,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 pub(super) const SLEEPERS: usize = 120;
 
 /// Maximum time to wait for a patch.
-pub(super) const PATCH_TIMEOUT: Duration = Duration::from_secs(5);
+const PATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause between two wakes, so that the remaining writes of one do not overlap with the next. It is a prime number, so
 /// that it is not in phase with a timer.
@@ -46,9 +46,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
     let mut fleet = Fleet::start(settings, Mode::Knative).await?;
-    fleet.fill("sleeper", RevisionKind::Asleep, SLEEPERS).await?;
-    let autoscaler = fleet.start_autoscaler().await?;
-    fleet.until_reconciled(2 * SLEEPERS).await?;
+    let autoscaler = fleet.start_filled("sleeper", RevisionKind::Asleep, SLEEPERS).await?;
     figures.row("wake-idle", wakes(&mut fleet, &autoscaler, "sleeper").await?);
     drop((autoscaler, fleet));
     figures.row("wake-request", request_wakes(settings).await?);
@@ -68,7 +66,7 @@ pub(super) async fn wakes(fleet: &mut Fleet, autoscaler: &Autoscaler, prefix: &s
             ..Stat::default()
         };
         let frame = e2e::bare::frame(NAMESPACE, &name, Some(stat));
-        let begin = fleet::now_nanos();
+        let begin = fleet::monotonic_nanos();
         socket.send(Message::Binary(frame)).await?;
         let patched = fleet.until_patched(&name, PATCH_TIMEOUT).await?;
         delays.push((patched - begin) as f64 / 1e6);
@@ -99,7 +97,7 @@ async fn request_wakes(settings: &Settings) -> anyhow::Result<Vec<f64>> {
     for n in 0..SLEEPERS {
         let name = fleet::name("sleeper", u32::try_from(n)?);
         let mut client = Connection::open(http1).await?;
-        let begin = fleet::now_nanos();
+        let begin = fleet::monotonic_nanos();
         client.send(&format!("{name}.{NAMESPACE}")).await?;
         let patched = fleet.until_patched(&name, PATCH_TIMEOUT).await.context("with an activator")?;
         delays.push((patched - begin) as f64 / 1e6);
@@ -109,7 +107,7 @@ async fn request_wakes(settings: &Settings) -> anyhow::Result<Vec<f64>> {
 }
 
 /// Starts an activator next to the autoscaler, and waits until it serves.
-pub(super) async fn start_activator(
+async fn start_activator(
     settings: &Settings,
     fleet: &Fleet,
     stats: SocketAddr,

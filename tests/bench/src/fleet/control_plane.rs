@@ -8,7 +8,7 @@
 //! Autoscalers elect leaders with the timing and buckets of a deployment.
 
 use super::objects::{self, NAMESPACE, RevisionKind};
-use super::{Autoscaler, CREATING, Launch, NUMBERS, POLL_EVERY, RECONCILED_WITHIN, name};
+use super::{Autoscaler, CREATING, NUMBERS, RECONCILED_WITHIN, create_config, name};
 use crate::process::Process;
 use crate::settings::Settings;
 use anyhow::{Context, ensure};
@@ -52,6 +52,9 @@ const SERVED_WITHIN: Duration = Duration::from_secs(60);
 /// Maximum number of workloads for which the default range of port numbers suffices.
 const NUMBERED: usize = 9_000;
 
+/// Interval between polls of leases.
+const POLL_EVERY: Duration = Duration::from_millis(250);
+
 /// State of an activator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ActivatorState {
@@ -91,8 +94,7 @@ impl ControlPlane {
         let client = e2e::space::client(&kubeconfig).await?;
         let namespaces = (0..NAMESPACES).map(namespace);
         for name in namespaces.chain([e2e::bare::SYSTEM.to_owned()]) {
-            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            e2e::bare::create(&client, None, namespace).await?;
+            e2e::bare::create_namespace(&client, &name).await?;
         }
         e2e::bare::define_resources(&client).await?;
         for crd in common_api::crds::crds() {
@@ -101,11 +103,9 @@ impl ControlPlane {
             timeout(SERVED_WITHIN, served).await.with_context(|| name.clone())??;
         }
         let elections = json!({"lease-duration": "15s", "renew-deadline": "10s", "retry-period": "3s", "buckets": "4"});
+        create_config(&client, "config-leader-election", elections).await?;
         let ports = if workloads > NUMBERED { json!({"range": NUMBERS}) } else { json!({}) };
-        for (name, data) in [("config-leader-election", elections), ("config-ports", ports)] {
-            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
-            e2e::bare::create(&client, Some(e2e::bare::SYSTEM), map).await?;
-        }
+        create_config(&client, "config-ports", ports).await?;
         let first = Ipv4Addr::from(u32::from(network) + PLANES + 1).to_string();
         let path = kubeconfig.display().to_string();
         let mut role = vec!["kubelet", &path, &first];
@@ -161,7 +161,7 @@ impl ControlPlane {
     pub(crate) async fn start_autoscaler(&self, number: u32, is_paced: bool) -> anyhow::Result<Autoscaler> {
         let (kubeconfig, ip) = (self.kubeconfig.display().to_string(), self.plane_address(number));
         let name = format!("autoscaler-{number}");
-        Launch { kubeconfig, mode: Mode::Standalone, name: &name, ip, is_paced }.start().await
+        Autoscaler::start(kubeconfig, Mode::Standalone, (name.as_str(), ip), is_paced).await
     }
 
     /// Waits until the autoscaler `number` leads some of the workloads, so it has listed everything.
@@ -182,33 +182,28 @@ impl ControlPlane {
 
     /// Writes the slice with exactly these activators, as Kubernetes does.
     pub(crate) async fn publish(&self, activators: &[(IpAddr, ActivatorState)]) -> anyhow::Result<()> {
-        publish(&self.client, activators).await
+        let endpoint = |(address, state): &(IpAddr, ActivatorState)| {
+            let ready = *state == ActivatorState::Ready;
+            let conditions = json!({"ready": ready, "serving": true, "terminating": !ready});
+            json!({"addresses": [address], "conditions": conditions})
+        };
+        let endpoints: Vec<_> = activators.iter().map(endpoint).collect();
+        let name = "activator-service-bench";
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": names::ACTIVATOR_SERVICE}},
+            "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT, "protocol": "TCP"}],
+            "endpoints": endpoints,
+        });
+        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), e2e::bare::SYSTEM);
+        api.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(&slice)).await?;
+        Ok(())
     }
 
     /// Ends every watch, and forces the watchers to list again. Returns whether this API server supports that.
     pub(crate) fn forget_history(&self) -> anyhow::Result<bool> {
         self.api.as_ref().map(|(api, _)| api.signal(Signal::USR1)).transpose().map(|sent| sent.is_some())
     }
-}
-
-/// Writes the slice with exactly these activators, as Kubernetes does.
-pub(super) async fn publish(client: &Client, activators: &[(IpAddr, ActivatorState)]) -> anyhow::Result<()> {
-    let endpoint = |(address, state): &(IpAddr, ActivatorState)| {
-        let ready = *state == ActivatorState::Ready;
-        let conditions = json!({"ready": ready, "serving": true, "terminating": !ready});
-        json!({"addresses": [address], "conditions": conditions})
-    };
-    let endpoints: Vec<_> = activators.iter().map(endpoint).collect();
-    let name = "activator-service-bench";
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": names::ACTIVATOR_SERVICE}},
-        "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT, "protocol": "TCP"}],
-        "endpoints": endpoints,
-    });
-    let api: Api<EndpointSlice> = Api::namespaced(client.clone(), e2e::bare::SYSTEM);
-    api.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(&slice)).await?;
-    Ok(())
 }
 
 fn namespace(number: u32) -> String {

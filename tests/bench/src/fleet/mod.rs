@@ -10,26 +10,22 @@ mod objects;
 
 use crate::cluster;
 use crate::process::Process;
-use crate::role::api::monotonic_nanos;
 use crate::role::queue_proxies;
 use crate::settings::Settings;
 use anyhow::{Context, ensure};
-use common::RevisionKey;
 use common::names;
-use common::ports::{Block, ledger};
 use common_runtime::environment::Mode;
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::Client;
 use serde_json::json;
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout};
 
+/// The clock of [`Fleet::until_patched`].
+pub(crate) use crate::role::api::monotonic_nanos;
 pub(crate) use control_plane::{ActivatorState, ControlPlane, namespace_of};
 pub(crate) use objects::{NAMESPACE, RevisionKind};
 
@@ -47,9 +43,6 @@ const PODS_PER_PROCESS: u32 = 2_500;
 
 /// Time without a write after which everything counts as reconciled.
 const QUIET: Duration = Duration::from_secs(3);
-
-/// Interval between polls of leases or of the ledger of port numbers, which has some megabytes.
-const POLL_EVERY: Duration = Duration::from_millis(250);
 
 /// Maximum time to wait until an autoscaler responds, and the interval of polls.
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -86,16 +79,12 @@ impl Fleet {
         // Addresses of Services are only reported, never used.
         let (process, api) = Process::role_with_output(&["api", &path, "127.128.0.0/14"])?;
         let client = e2e::space::client(&kubeconfig).await?;
-        for name in [e2e::bare::SYSTEM, NAMESPACE] {
-            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            e2e::bare::create(&client, None, namespace).await?;
-        }
+        e2e::bare::create_namespace(&client, e2e::bare::SYSTEM).await?;
+        e2e::bare::create_namespace(&client, NAMESPACE).await?;
         e2e::bare::define_resources(&client).await?;
         e2e::bare::define_shared_resources(&client).await?;
         if mode == Mode::Standalone {
-            let ports = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-ports"},
-                               "data": {"range": NUMBERS}});
-            e2e::bare::create(&client, Some(e2e::bare::SYSTEM), ports).await?;
+            create_config(&client, "config-ports", json!({"range": NUMBERS})).await?;
         }
         let [low, high, ..] = std::process::id().to_le_bytes();
         let network = Ipv4Addr::new(127, 208 + high % 32, low & 0xC0, 1);
@@ -126,26 +115,27 @@ impl Fleet {
 
     /// Starts the autoscaler, and waits until it responds.
     pub(crate) async fn start_autoscaler(&self) -> anyhow::Result<Autoscaler> {
-        let kubeconfig = self.kubeconfig();
-        Launch { kubeconfig, mode: self.mode, name: "autoscaler-0", ip: self.ip, is_paced: false }.start().await
+        Autoscaler::start(self.kubeconfig(), self.mode, ("autoscaler-0", self.ip), false).await
+    }
+
+    /// Creates revisions as `Self::fill` does, starts an autoscaler, and waits until it has reconciled them.
+    pub(crate) async fn start_filled(
+        &mut self,
+        prefix: &str,
+        kind: RevisionKind,
+        count: usize,
+    ) -> anyhow::Result<Autoscaler> {
+        self.fill(prefix, kind, count).await?;
+        let autoscaler = self.start_autoscaler().await?;
+        self.until_reconciled(2 * count).await?;
+        Ok(autoscaler)
     }
 
     /// Waits until the autoscaler has written at least `least` times, and then nothing for `QUIET`.
     pub(crate) async fn until_reconciled(&mut self, least: usize) -> anyhow::Result<()> {
-        let begin = self.writes().await?;
-        self.until_quiet_beyond(begin + least as u64).await?;
-        Ok(())
-    }
-
-    /// Waits until nothing has been written for `QUIET`. Returns the time of the last write and the number of all
-    /// writes.
-    pub(crate) async fn until_quiet(&mut self) -> anyhow::Result<(Instant, u64)> {
-        self.until_quiet_beyond(0).await
-    }
-
-    async fn until_quiet_beyond(&mut self, least: u64) -> anyhow::Result<(Instant, u64)> {
         let deadline = Instant::now() + RECONCILED_WITHIN;
         let (mut last, mut since) = (self.writes().await?, Instant::now());
+        let least = last + least as u64;
         while last < least || since.elapsed() < QUIET {
             ensure!(Instant::now() < deadline, "{last} writes of at least {least} in {RECONCILED_WITHIN:?}");
             let now = self.writes().await?;
@@ -153,32 +143,7 @@ impl Fleet {
                 (last, since) = (now, Instant::now());
             }
         }
-        Ok((since, last))
-    }
-
-    /// Publishes a ready activator, as Kubernetes does.
-    pub(crate) async fn publish_activator(&self, address: IpAddr) -> anyhow::Result<()> {
-        control_plane::publish(&self.client, &[(address, ActivatorState::Ready)]).await
-    }
-
-    /// Waits until the ledger has numbers for this many workloads, and returns them.
-    pub(crate) async fn until_numbered(&self, workloads: usize) -> anyhow::Result<HashMap<RevisionKey, u16>> {
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), e2e::bare::SYSTEM);
-        let params = ListParams::default().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS));
-        let deadline = Instant::now() + RECONCILED_WITHIN;
-        loop {
-            let mut numbers = HashMap::new();
-            for map in maps.list(&params).await? {
-                let Some(block) = Block::of_map(&map.name_any()) else { continue };
-                let page = ledger::read(block, map.data.as_ref());
-                numbers.extend(page.entries.into_iter().map(|(number, entry)| (entry.key, number)));
-            }
-            if numbers.len() >= workloads {
-                return Ok(numbers);
-            }
-            ensure!(Instant::now() < deadline, "{} of {workloads} have a number", numbers.len());
-            tokio::time::sleep(POLL_EVERY).await;
-        }
+        Ok(())
     }
 
     /// Waits until all pods are scraped once per second.
@@ -227,10 +192,6 @@ impl Fleet {
         timeout(within, patch).await.with_context(|| format!("no patch of {revision}"))?
     }
 
-    pub(crate) fn client(&self) -> Client {
-        self.client.clone()
-    }
-
     pub(crate) fn kubeconfig(&self) -> String {
         self.kubeconfig.display().to_string()
     }
@@ -246,20 +207,16 @@ impl Fleet {
     }
 }
 
-/// Start parameters of an autoscaler.
-struct Launch<'a> {
-    kubeconfig: String,
-    mode: Mode,
-    name: &'a str,
-    ip: IpAddr,
-    /// Set if the autoscaler writes at its default rate. It then takes half an hour to reconcile a new large cluster.
-    is_paced: bool,
+/// Creates a ConfigMap in the system namespace.
+async fn create_config(client: &Client, name: &str, data: serde_json::Value) -> anyhow::Result<()> {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+    e2e::bare::create(client, Some(e2e::bare::SYSTEM), map).await.map(drop)
 }
 
-impl Launch<'_> {
-    /// Starts the autoscaler, and waits until it responds.
-    async fn start(self) -> anyhow::Result<Autoscaler> {
-        let Self { kubeconfig, mode, name, ip, is_paced } = self;
+impl Autoscaler {
+    /// Starts the autoscaler with this pod name and address, and waits until it responds. With `is_paced`, it writes at
+    /// its default rate. It then takes half an hour to reconcile a new large cluster.
+    async fn start(kubeconfig: String, mode: Mode, (name, ip): (&str, IpAddr), is_paced: bool) -> anyhow::Result<Self> {
         let mode = if mode == Mode::Knative { "knative" } else { "standalone" };
         let mut more = vec![
             ("CLUSTER_DOMAIN", "cluster.local".to_owned()),
@@ -283,11 +240,9 @@ impl Launch<'_> {
             ensure!(Instant::now() < deadline, "the autoscaler was not ready within {READY_WITHIN:?}");
             tokio::time::sleep(READY_POLL).await;
         }
-        Ok(Autoscaler { process, stats, dashboard, admin: SocketAddr::new(ip, cluster::METRICS_PORT) })
+        Ok(Self { process, stats, dashboard, admin: SocketAddr::new(ip, cluster::METRICS_PORT) })
     }
-}
 
-impl Autoscaler {
     /// Returns the number of writes to the API server since the start, whatever their outcome.
     pub(crate) async fn writes(&self) -> anyhow::Result<f64> {
         let metrics = cluster::get(self.admin, "metrics", "/metrics").await?;
@@ -297,24 +252,6 @@ impl Autoscaler {
         ensure!(!counts.is_empty(), "the autoscaler has no metric of writes");
         Ok(counts.iter().sum())
     }
-
-    /// Returns the cumulative buckets of tick lateness in seconds. The last bucket has no bound.
-    pub(crate) async fn lateness(&self) -> anyhow::Result<Vec<(f64, f64)>> {
-        let metrics = cluster::get(self.admin, "metrics", "/metrics").await?;
-        let buckets = metrics.lines().filter_map(|line| {
-            let (bound, count) =
-                line.strip_prefix("zeroscale_tick_lateness_seconds_bucket{le=\"")?.split_once("\"} ")?;
-            Some((bound.parse().unwrap_or(f64::INFINITY), count.trim().parse().ok()?))
-        });
-        let buckets: Vec<_> = buckets.collect();
-        ensure!(!buckets.is_empty(), "the autoscaler has no metric of tick lateness");
-        Ok(buckets)
-    }
-}
-
-/// Returns the current time on the clock of [`Fleet::until_patched`].
-pub(crate) fn now_nanos() -> i128 {
-    monotonic_nanos()
 }
 
 /// Returns the revision of a scale target.

@@ -7,7 +7,6 @@
 use common_runtime::environment::Mode;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
@@ -86,9 +85,7 @@ fn is_conflict(error: &anyhow::Error) -> bool {
 /// Creates an object with its status. Returns its uid.
 async fn create_object(client: &Client, namespace: &str, object: Value) -> anyhow::Result<String> {
     let object: DynamicObject = serde_json::from_value(object)?;
-    let types = object.types.clone().unwrap_or_default();
-    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let api = e2e::bare::api_of(client, Some(namespace), &object)?;
     let created = api.create(&PostParams::default(), &object).await?;
     if let Some(status) = object.data.get("status") {
         let status = json!({"status": status});
@@ -203,37 +200,23 @@ fn deployment(name: &str, replicas: i32) -> Value {
     })
 }
 
+/// Settings of a queue-proxy that are the same for all revisions.
+const ENV: &str = r#"
+    CONTAINER_CONCURRENCY=0 QUEUE_SERVING_PORT=8012 QUEUE_SERVING_TLS_PORT=8112 USER_PORT=8080
+    REVISION_TIMEOUT_SECONDS=300 REVISION_RESPONSE_START_TIMEOUT_SECONDS=0 REVISION_IDLE_TIMEOUT_SECONDS=0
+    ENABLE_HTTP_FULL_DUPLEX=false ENABLE_HTTP2_AUTO_DETECTION=false ENABLE_MULTI_CONTAINER_PROBES=false
+    SERVING_READINESS_PROBE={"tcpSocket":{"port":8080,"host":"127.0.0.1"},"successThreshold":1}
+    SERVING_LOGGING_CONFIG= SERVING_LOGGING_LEVEL= SERVING_NAMESPACE=fleet SERVING_CONFIGURATION=service-of-it
+    SERVING_SERVICE=service-of-it ROOT_CA=
+    OBSERVABILITY_CONFIG={"metrics":{"metrics-protocol":"prometheus"},"tracing":{"tracing-protocol":"none"}}"#;
+
 fn pod_spec(name: &str) -> Value {
-    let env = [
-        ("CONTAINER_CONCURRENCY", "0"),
-        ("QUEUE_SERVING_PORT", "8012"),
-        ("QUEUE_SERVING_TLS_PORT", "8112"),
-        ("USER_PORT", "8080"),
-        ("REVISION_TIMEOUT_SECONDS", "300"),
-        ("REVISION_RESPONSE_START_TIMEOUT_SECONDS", "0"),
-        ("REVISION_IDLE_TIMEOUT_SECONDS", "0"),
-        ("ENABLE_HTTP_FULL_DUPLEX", "false"),
-        ("ENABLE_HTTP2_AUTO_DETECTION", "false"),
-        ("ENABLE_MULTI_CONTAINER_PROBES", "false"),
-        ("SERVING_READINESS_PROBE", "{\"tcpSocket\":{\"port\":8080,\"host\":\"127.0.0.1\"},\"successThreshold\":1}"),
-        ("SERVING_LOGGING_CONFIG", ""),
-        ("SERVING_LOGGING_LEVEL", ""),
-        ("SERVING_NAMESPACE", NAMESPACE),
-        ("SERVING_CONFIGURATION", "service-of-it"),
-        ("SERVING_REVISION", name),
-        ("SERVING_SERVICE", "service-of-it"),
-        ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM),
-        ("ROOT_CA", ""),
-        (
-            "OBSERVABILITY_CONFIG",
-            "{\"metrics\":{\"metrics-protocol\":\"prometheus\"},\"tracing\":{\"tracing-protocol\":\"none\"}}",
-        ),
-    ];
-    let env: Vec<_> = env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let variable = |(name, value): (&str, &str)| json!({"name": name, "value": value});
+    let mut env: Vec<_> = ENV.split_whitespace().filter_map(|pair| pair.split_once('=')).map(variable).collect();
+    env.extend([("SERVING_REVISION", name), ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM)].map(variable));
     let from = |field: &str| json!({"fieldRef": {"apiVersion": "v1", "fieldPath": field}});
     let fields = [("SERVING_POD", "metadata.name"), ("SERVING_POD_IP", "status.podIP"), ("HOST_IP", "status.hostIP")];
-    let fields = fields.map(|(name, field)| json!({"name": name, "valueFrom": from(field)}));
-    let env: Vec<_> = env.into_iter().chain(fields).collect();
+    env.extend(fields.map(|(name, field)| json!({"name": name, "valueFrom": from(field)})));
     let restricted = json!({
         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
         "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
@@ -268,6 +251,8 @@ fn pod_spec(name: &str) -> Value {
 
 fn running_pod(name: &str, address: Ipv4Addr) -> Value {
     let address = address.to_string();
+    let conditions =
+        ["Initialized", "Ready", "ContainersReady", "PodScheduled"].map(|kind| condition(kind, true, "", ""));
     let container = |name: &str| {
         json!({
             "name": name, "ready": true, "started": true, "restartCount": 0, "image": "i", "imageID": "i",
@@ -280,12 +265,7 @@ fn running_pod(name: &str, address: Ipv4Addr) -> Value {
         "spec": pod_spec(name),
         "status": {
             "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": SINCE,
-            "conditions": [
-                {"type": "Initialized", "status": "True", "lastTransitionTime": SINCE},
-                {"type": "Ready", "status": "True", "lastTransitionTime": SINCE},
-                {"type": "ContainersReady", "status": "True", "lastTransitionTime": SINCE},
-                {"type": "PodScheduled", "status": "True", "lastTransitionTime": SINCE},
-            ],
+            "conditions": conditions,
             "containerStatuses": [container("user-container"), container("queue-proxy")],
         },
     })
@@ -323,12 +303,10 @@ fn plain_service(name: &str) -> Value {
 
 /// Returns a ZeroScaler whose Service is created if there is none.
 fn plain_scaler(name: &str) -> Value {
-    json!({
-        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
-        "spec": {
-            "target": {"kind": "Deployment", "name": target(name)},
-            "services": [{"name": name, "create": true}],
-            "scale": {"load": {"concurrency": 10}},
-        },
-    })
+    let spec = json!({
+        "target": {"kind": "Deployment", "name": target(name)},
+        "services": [{"name": name, "create": true}],
+        "scale": {"load": {"concurrency": 10}},
+    });
+    e2e::bare::zeroscaler(name, spec)
 }

@@ -80,14 +80,11 @@ pub(crate) async fn run(
 
 /// Returns the number of bytes that the backend has received so far. Returns 0 for downloads.
 async fn received(bodies: Bodies, backend: SocketAddr) -> anyhow::Result<f64> {
-    match (bodies.direction, bodies.protocol) {
-        (Direction::Down, _) => Ok(0.0),
-        (Direction::Up, Protocol::Http1) => {
-            let answer = cluster::get(backend, "backend", "/received").await?;
-            Ok(answer.lines().last().context("no number")?.trim().parse()?)
-        }
-        (Direction::Up, Protocol::H2c) => Ok(crate::client::get_http2(backend, "/received").await?.trim().parse()?),
+    if bodies.direction == Direction::Down {
+        return Ok(0.0);
     }
+    let answer = cluster::get(backend, "backend", "/received").await?;
+    Ok(answer.lines().last().context("no number")?.trim().parse()?)
 }
 
 /// Transfers bodies on one connection. Returns the number of downloaded bytes.
@@ -151,13 +148,13 @@ async fn h2load(bodies: Bodies, address: SocketAddr, host: &str, file: &Path, sp
         Direction::Up => (String::new(), vec![OsStr::new("-d"), file.as_os_str()]),
     };
     let url = format!("http://{address}/{path}");
-    super::h2load::output_of(&url, host, (bodies.number / streams, streams), span, &args, traffic).await
+    super::h2load_with(&url, host, (bodies.number / streams, streams), span, &args, traffic).await
 }
 
 /// Parses `traffic: 1.00GB (1073741824) total, 12.00KB (12288) headers (space savings 90.00%), 1.00GB (1073729536)
 /// data`.
 fn traffic(text: &str) -> anyhow::Result<f64> {
-    super::h2load::none_failed(text)?;
+    super::none_failed(text)?;
     let line = text.lines().find_map(|line| line.strip_prefix("traffic: ")).context("no traffic")?;
     let data = line.split(", ").find(|part| part.ends_with(" data")).context("no data")?;
     let (_, bytes) = data.split_once('(').context("no number")?;

@@ -1,6 +1,6 @@
 //! Describes the machine and the code that figures belong to.
 
-use crate::tools::{self, Tool};
+use crate::process::{self, Tool};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Command;
@@ -45,10 +45,10 @@ pub(super) fn facts() -> Vec<(&'static str, String)> {
         ("memory", format!("{gib:.0} GiB")),
         ("kernel", format!("Linux {}", kernel.trim())),
         ("compiler", first_line("rustc", &["--version"])),
-        ("HAProxy", version(tools::HAPROXY, &["-v"])),
-        ("nginx", version(tools::NGINX, &["-v"])),
-        ("wrk", version(tools::WRK, &["-v"])),
-        ("h2load", version(tools::H2LOAD, &["--version"])),
+        ("HAProxy", version(process::HAPROXY, &["-v"])),
+        ("nginx", version(process::NGINX, &["-v"])),
+        ("wrk", version(process::WRK, &["-v"])),
+        ("h2load", version(process::H2LOAD, &["--version"])),
     ]
 }
 

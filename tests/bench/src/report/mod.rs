@@ -7,10 +7,9 @@ mod store;
 
 use crate::settings::{Settings, quantile};
 use futures::future::LocalBoxFuture;
-use machine::Code;
 pub(crate) use page::PlaneRows;
-use std::path::Path;
-use store::{Store, StoredFigures};
+use serde::{Deserialize, Serialize};
+pub(crate) use store::Report;
 
 pub(crate) struct Row {
     /// Name by which the row is selected.
@@ -80,94 +79,50 @@ pub(crate) struct Measurement {
     pub(crate) run: for<'a> fn(&'a Settings) -> LocalBoxFuture<'a, anyhow::Result<Figures>>,
 }
 
+impl Measurement {
+    /// Returns the name of the first row, which identifies the measurement.
+    fn first_row(&self) -> &'static str {
+        self.rows.first().map_or("", |row| row.name)
+    }
+}
+
 /// Result of an experiment.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    samples: Vec<(&'static str, Vec<f64>)>,
+    /// Samples of each row, by its name.
+    rows: Vec<(String, Vec<f64>)>,
+    /// Absolute figures.
+    #[serde(rename = "beside")]
     context: Vec<(String, Vec<f64>)>,
 }
 
 impl Figures {
-    pub(crate) fn row(&mut self, name: &'static str, samples: Vec<f64>) {
-        self.samples.push((name, samples));
+    pub(crate) fn row(&mut self, name: &str, samples: Vec<f64>) {
+        self.rows.push((name.to_owned(), samples));
     }
 
     /// Adds an absolute figure as context.
     pub(crate) fn add_context(&mut self, what: impl Into<String>, samples: Vec<f64>) {
         self.context.push((what.into(), samples));
     }
-}
 
-/// Stored figures of all runs, for the pages.
-pub(crate) struct Report {
-    store: Store,
-    code: Code,
-    only_missing: bool,
-}
-
-impl Report {
-    /// Opens the stored figures. With `only_missing`, measurements with figures of exactly this code are skipped.
-    pub(crate) fn open(only_missing: bool) -> anyhow::Result<Self> {
-        Ok(Self { store: Store::open()?, code: Code::here(), only_missing })
-    }
-
-    /// Reports whether a measurement is skipped.
-    pub(crate) fn skips(&self, plane: &str, measurement: &Measurement) -> bool {
-        let latest = || self.store.latest(plane, page::first_row(measurement));
-        self.only_missing && latest().is_some_and(|stored| stored.code == self.code)
-    }
-
-    /// Stores the figures of a measurement.
-    pub(crate) fn add(
-        &mut self,
-        plane: &str,
-        measurement: &Measurement,
-        settings: &Settings,
-        figures: Figures,
-    ) -> anyhow::Result<()> {
-        self.store.add(StoredFigures::new(plane, page::first_row(measurement), &self.code, settings, figures))
-    }
-
-    /// Writes the short page into `folder`, and the page of all rows into `whole`.
-    pub(crate) fn write(&self, folder: &Path, whole: &Path, planes: &[PlaneRows]) -> anyhow::Result<()> {
-        page::write_brief(folder, planes, &self.store)?;
-        page::write_whole(whole, planes, &self.store)
+    /// Returns the samples of a row.
+    fn samples(&self, name: &str) -> Option<&[f64]> {
+        self.rows.iter().find_map(|(row, samples)| (row == name).then_some(samples.as_slice()))
     }
 }
 
 pub(crate) fn print_title(settings: &Settings) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    println!("{cores} cores; rows with repetitions have {} of {:?}\n", settings.repetitions, settings.span);
-    println!("{:24} {:>8} {:>8} {:>8} {:>7} {:>7}  verdict", "row", "min", "median", "max", "must", "aim");
+    println!("{cores} cores; rows with repetitions have {} of {:?}", settings.repetitions, settings.span);
 }
 
 /// Prints the rows of one experiment, and its context figures.
-pub(crate) fn print(measurement: &Measurement, figures: &Figures) {
-    for row in measurement.rows {
-        let Some((_, samples)) = figures.samples.iter().find(|(name, _)| *name == row.name) else {
-            println!("{:24} not measured", row.name);
-            continue;
-        };
-        let [min, median, max] = spread(samples);
-        println!(
-            "{:24} {:>8} {:>8} {:>8} {:>7} {:>7}  {:5} {} ({}n={})",
-            row.name,
-            short(min),
-            short(median),
-            short(max),
-            short(row.must),
-            short(row.aim),
-            verdict(row, quantile(samples, row.judged)),
-            row.what,
-            if row.unit.is_empty() { String::new() } else { format!("{}, ", row.unit) },
-            samples.len(),
-        );
-    }
-    for (what, samples) in &figures.context {
-        let [min, median, max] = spread(samples);
-        println!("{:24} {:>8} {:>8} {:>8} {:15}  {what}", "", short(min), short(median), short(max), "");
-    }
-    println!();
+pub(crate) fn print(measurement: &Measurement, figures: &Figures) -> anyhow::Result<()> {
+    let mut tables = String::new();
+    page::write_tables(&mut tables, measurement.rows, Some(figures))?;
+    println!("{tables}");
+    Ok(())
 }
 
 fn spread(samples: &[f64]) -> [f64; 3] {

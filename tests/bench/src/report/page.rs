@@ -1,8 +1,8 @@
 //! Writes two pages: a short one for the manual with the figures that matter to users, and one with all rows, which CI
 //! keeps as an artifact.
 
-use super::store::{Store, StoredFigures};
-use super::{BoundKind, Measurement, Row, machine, plot, short, spread, verdict};
+use super::store::StoredFigures;
+use super::{BoundKind, Figures, Measurement, Report, Row, machine, plot, short, spread, verdict};
 use crate::settings::quantile;
 use anyhow::Context;
 use std::fmt::Write;
@@ -42,58 +42,60 @@ its repetitions.
 /// Name of a plane, and its measurements.
 pub(crate) type PlaneRows = (&'static str, &'static [Measurement]);
 
-/// Writes the short page and its three plots into `folder`, and replaces existing ones.
-pub(super) fn write_brief(folder: &Path, planes: &[PlaneRows], store: &Store) -> anyhow::Result<()> {
+/// Writes the short page with its three plots, or the page of all rows, into `folder`. Replaces existing ones.
+pub(super) fn write(folder: &Path, is_whole: bool, planes: &[PlaneRows], report: &Report) -> anyhow::Result<()> {
     clear(folder)?;
-    let mut page = BRIEF_TITLE.to_owned();
+    let mut page = if is_whole { TITLE } else { BRIEF_TITLE }.to_owned();
     write_machine(&mut page)?;
     for (plane, measurements) in planes {
         writeln!(page, "\n## The {plane}\n")?;
-        write_dots(&mut page, folder, plane, measurements, store)?;
-        writeln!(page, "\n| | median | worst | bound |\n|---|--:|--:|--:|")?;
-        for (measurement, row) in measurements.iter().flat_map(|m| m.rows.iter().map(move |row| (m, row))) {
-            let stored = store.latest(plane, first_row(measurement)).and_then(|stored| stored.row(row.name));
-            if let Some(samples) = stored.filter(|_| BRIEF.split(' ').any(|name| name == row.name)) {
-                let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
-                let [least, median, greatest] = spread(samples).map(short);
-                let worst = if row.bound_kind == BoundKind::AtMost { greatest } else { least };
-                writeln!(page, "| {}{unit} | {median} | {worst} | {} |", row.what, short(row.must))?;
-            }
+        write_dots(&mut page, folder, plane, measurements, report)?;
+        if !is_whole {
+            write_brief_table(&mut page, plane, measurements, report)?;
         }
-        let peers = store.latest(plane, PEERS).map(|stored| Peers::new(&stored.context)).filter(Peers::has_groups);
-        if let Some(peers) = peers {
-            write_bars(&mut page, folder, plane, PEERS, &peers)?;
+        for measurement in *measurements {
+            let first = measurement.first_row();
+            let stored = report.latest(plane, measurement);
+            if is_whole {
+                write_tables(&mut page, measurement.rows, stored.map(|stored| &stored.figures))?;
+            }
+            let Some(StoredFigures { figures, code, repetitions, seconds, .. }) = stored else { continue };
+            let groups = peers(&figures.context);
+            if !groups.is_empty() && (is_whole || first == PEERS) {
+                let name = format!("{PLOT}{plane}-{first}.svg");
+                std::fs::write(folder.join(&name), plot::bars(&groups))?;
+                writeln!(page, "\n![The same in absolute figures, compared with other programs]({name})")?;
+            }
+            if is_whole {
+                let of = format!("Of commit {} ({}), profile `{}`", code.commit, code.date, code.profile);
+                writeln!(page, "\n{of}, {repetitions} repetitions of {seconds} s.")?;
+            }
         }
     }
     Ok(std::fs::write(folder.join(PAGE), page)?)
 }
 
-/// Writes the page of all rows and its plots into `folder`, and replaces existing ones.
-pub(super) fn write_whole(folder: &Path, planes: &[PlaneRows], store: &Store) -> anyhow::Result<()> {
-    clear(folder)?;
-    let mut page = TITLE.to_owned();
-    write_machine(&mut page)?;
-    for (plane, measurements) in planes {
-        writeln!(page, "\n## The {plane}\n")?;
-        write_dots(&mut page, folder, plane, measurements, store)?;
-        for measurement in *measurements {
-            let stored = store.latest(plane, first_row(measurement));
-            write_table(&mut page, measurement.rows, stored)?;
-            let Some(stored) = stored else { continue };
-            let peers = Peers::new(&stored.context);
-            if peers.has_groups() {
-                write_bars(&mut page, folder, plane, first_row(measurement), &peers)?;
-            }
-            write_context(&mut page, &stored.context)?;
-            let (code, n, seconds) = (&stored.code, stored.repetitions, stored.seconds);
-            writeln!(
-                page,
-                "\nOf commit {} ({}), profile `{}`, {n} repetitions of {seconds} s.",
-                code.commit, code.date, code.profile
-            )?;
+fn write_brief_table(
+    page: &mut String,
+    plane: &str,
+    measurements: &[Measurement],
+    report: &Report,
+) -> std::fmt::Result {
+    writeln!(page, "\n| | median | worst | bound |\n|---|--:|--:|--:|")?;
+    for (measurement, row) in measurements.iter().flat_map(|m| m.rows.iter().map(move |row| (m, row))) {
+        let stored = report.latest(plane, measurement).and_then(|stored| stored.figures.samples(row.name));
+        if let Some(samples) = stored.filter(|_| BRIEF.split(' ').any(|name| name == row.name)) {
+            let [least, median, greatest] = spread(samples).map(short);
+            let worst = if row.bound_kind == BoundKind::AtMost { greatest } else { least };
+            writeln!(page, "| {} | {median} | {worst} | {} |", label(row), short(row.must))?;
         }
     }
-    Ok(std::fs::write(folder.join(PAGE), page)?)
+    Ok(())
+}
+
+/// Returns the description of a row with its unit.
+fn label(row: &Row) -> String {
+    if row.unit.is_empty() { row.what.to_owned() } else { format!("{}, {}", row.what, row.unit) }
 }
 
 /// Removes the plots of an earlier page.
@@ -114,25 +116,14 @@ fn write_dots(
     folder: &Path,
     plane: &str,
     measurements: &[Measurement],
-    store: &Store,
+    report: &Report,
 ) -> anyhow::Result<()> {
-    let all = measurements.iter().map(|m| (m, store.latest(plane, first_row(m))));
+    let all = measurements.iter().map(|m| (m, report.latest(plane, m)));
     let rows = all.flat_map(|(m, stored)| m.rows.iter().map(move |row| (row, stored)));
-    let dots = rows.filter_map(|(row, stored)| Some(plot::Dot::new(row, stored?.row(row.name)?)));
+    let dots = rows.filter_map(|(row, stored)| Some(plot::Dot::new(row, stored?.figures.samples(row.name)?)));
     let name = format!("{PLOT}{plane}.svg");
     std::fs::write(folder.join(&name), plot::dots(&dots.collect::<Vec<_>>()))?;
     Ok(writeln!(page, "![Rows of the {plane}, each with its bound]({name})")?)
-}
-
-fn write_bars(page: &mut String, folder: &Path, plane: &str, first: &str, peers: &Peers<'_>) -> anyhow::Result<()> {
-    let name = format!("{PLOT}{plane}-{first}.svg");
-    std::fs::write(folder.join(&name), plot::bars(&peers.groups))?;
-    Ok(writeln!(page, "\n![The same in absolute figures, compared with other programs]({name})")?)
-}
-
-/// Returns the name of a measurement's first row, which identifies it.
-pub(super) fn first_row(measurement: &Measurement) -> &'static str {
-    measurement.rows.first().map_or("", |row| row.name)
 }
 
 fn write_machine(page: &mut String) -> std::fmt::Result {
@@ -143,13 +134,13 @@ fn write_machine(page: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn write_table(page: &mut String, rows: &[Row], stored: Option<&StoredFigures>) -> std::fmt::Result {
+/// Writes the rows of a measurement and its context figures.
+pub(super) fn write_tables(page: &mut String, rows: &[Row], figures: Option<&Figures>) -> std::fmt::Result {
     writeln!(page, "\n| row | | least | median | greatest | must | aim | |\n|---|---|--:|--:|--:|--:|--:|---|")?;
     for row in rows {
-        let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
-        let (name, what, must, aim) = (row.name, row.what, short(row.must), short(row.aim));
-        let Some(samples) = stored.and_then(|stored| stored.row(name)) else {
-            writeln!(page, "| `{name}` | {what}{unit} | | | | {must} | {aim} | not measured |")?;
+        let (name, what, must, aim) = (row.name, label(row), short(row.must), short(row.aim));
+        let Some(samples) = figures.and_then(|figures| figures.samples(name)) else {
+            writeln!(page, "| `{name}` | {what} | | | | {must} | {aim} | not measured |")?;
             continue;
         };
         let [least, median, greatest] = spread(samples).map(short);
@@ -162,47 +153,33 @@ fn write_table(page: &mut String, rows: &[Row], stored: Option<&StoredFigures>) 
         let verdict = verdict(row, quantile(samples, row.judged));
         writeln!(
             page,
-            "| `{name}` | {what}{unit} | {least} | **{median}** | {greatest} | {must} | {aim} | {verdict}{judged} |"
+            "| `{name}` | {what} | {least} | **{median}** | {greatest} | {must} | {aim} | {verdict}{judged} |"
         )?;
     }
-    Ok(())
-}
-
-fn write_context(page: &mut String, context: &[(String, Vec<f64>)]) -> std::fmt::Result {
-    if context.is_empty() {
-        return Ok(());
-    }
-    writeln!(page, "\n| context | least | median | greatest |\n|---|--:|--:|--:|")?;
-    for (what, samples) in context {
+    let context = figures.map(|figures| figures.context.as_slice()).unwrap_or_default();
+    for (n, (what, samples)) in context.iter().enumerate() {
+        if n == 0 {
+            writeln!(page, "\n| context | least | median | greatest |\n|---|--:|--:|--:|")?;
+        }
         let [least, median, greatest] = spread(samples).map(short);
         writeln!(page, "| {what} | {least} | {median} | {greatest} |")?;
     }
     Ok(())
 }
 
-/// Figures of the same kind for several targets, from labels of the form `target: figure`.
-struct Peers<'a> {
-    groups: Vec<plot::Group<'a>>,
-}
-
-impl<'a> Peers<'a> {
-    fn new(context: &'a [(String, Vec<f64>)]) -> Self {
-        let mut groups: Vec<plot::Group<'a>> = Vec::new();
-        for (label, samples) in context {
-            let Some((target, what)) = label.split_once(": ") else { continue };
-            let bar = plot::Bar { target, spread: spread(samples) };
-            match groups.iter_mut().find(|group| group.what == what) {
-                Some(group) => group.bars.push(bar),
-                None => groups.push(plot::Group { what, bars: vec![bar] }),
-            }
+/// Returns figures of the same kind for several targets, from labels of the form `target: figure`.
+fn peers(context: &[(String, Vec<f64>)]) -> Vec<plot::Group<'_>> {
+    let mut groups: Vec<plot::Group<'_>> = Vec::new();
+    for (label, samples) in context {
+        let Some((target, what)) = label.split_once(": ") else { continue };
+        let bar = plot::Bar { target, spread: spread(samples) };
+        match groups.iter_mut().find(|group| group.what == what) {
+            Some(group) => group.bars.push(bar),
+            None => groups.push(plot::Group { what, bars: vec![bar] }),
         }
-        groups.retain(|group| group.bars.len() > 1);
-        Self { groups }
     }
-
-    fn has_groups(&self) -> bool {
-        !self.groups.is_empty()
-    }
+    groups.retain(|group| group.bars.len() > 1);
+    groups
 }
 
 #[cfg(test)]
@@ -213,8 +190,7 @@ mod tests {
     fn figures_of_several_targets_are_grouped_by_kind() {
         let context = [("a: µs", 1.0), ("b: µs", 2.0), ("a: requests/s", 3.0), ("alone", 4.0)];
         let context: Vec<_> = context.map(|(label, value)| (label.to_owned(), vec![value])).into();
-        let peers = Peers::new(&context);
-        let summary = |group: &plot::Group<'_>| (group.what.to_owned(), group.bars.len());
-        assert_eq!(peers.groups.iter().map(summary).collect::<Vec<_>>(), [("µs".to_owned(), 2)]);
+        let groups = peers(&context);
+        assert_eq!(groups.iter().map(|group| (group.what, group.bars.len())).collect::<Vec<_>>(), [("µs", 2)]);
     }
 }

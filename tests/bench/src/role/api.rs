@@ -28,7 +28,6 @@ pub(crate) fn monotonic_nanos() -> i128 {
     i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
 }
 
-/// Serves forever.
 pub(super) async fn run(kubeconfig: &Path, range: &str) -> anyhow::Result<()> {
     let (scaled, mut patches) = unbounded_channel();
     let writes = Arc::new(AtomicU64::new(0));

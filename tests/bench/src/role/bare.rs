@@ -1,6 +1,6 @@
 //! Proxy that consists of hyper only: its server and its pooled client. In between, only the URI of a request changes.
 
-use super::announce::listen;
+use super::announce::serve_each;
 use http::uri::{Authority, Scheme};
 use http::{Request, Uri};
 use hyper::body::Incoming;
@@ -13,22 +13,19 @@ use std::net::SocketAddr;
 
 /// Serves forever, with HTTP/2 or HTTP/1.1 on both sides.
 pub(crate) async fn run(h2c: bool, backend: SocketAddr) -> anyhow::Result<()> {
-    let (listener, authority) = (listen()?, Authority::try_from(backend.to_string())?);
+    let authority = Authority::try_from(backend.to_string())?;
     let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).http2_only(h2c).build(connector());
-    loop {
-        let (stream, _) = listener.accept().await?;
-        stream.set_nodelay(true)?;
+    serve_each(|stream| {
         let (client, authority, stream) = (client.clone(), authority.clone(), TokioIo::new(stream));
-        tokio::spawn(async move {
-            let service = service_fn(move |request| client.request(with_authority(request, &authority)));
-            // An error means that the client has gone.
-            if h2c {
-                let _ = http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await;
-            } else {
-                let _ = http1::Builder::new().serve_connection(stream, service).await;
+        let service = service_fn(move |request| client.request(with_authority(request, &authority)));
+        async move {
+            match h2c {
+                true => http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await,
+                false => http1::Builder::new().serve_connection(stream, service).await,
             }
-        });
-    }
+        }
+    })
+    .await
 }
 
 fn connector() -> HttpConnector {

@@ -1,14 +1,14 @@
-//! Backend of the rows of bodies. It responds to `GET /N` with N bytes, discards the bodies of requests, and responds
-//! to `GET /received` with the number of body bytes received so far.
+//! Backend of the rows of bodies, for HTTP/1.1 and HTTP/2. It responds to `GET /N` with N bytes, discards the bodies of
+//! requests, and responds to `GET /received` with the number of body bytes received so far.
 
-use super::announce::listen;
+use super::announce::serve_each;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,27 +24,16 @@ static ZEROS: [u8; PIECE as usize] = [0; PIECE as usize];
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 256 << 20;
 
-/// Serves forever, with HTTP/2 or HTTP/1.1.
-pub(super) async fn run(h2c: bool) -> anyhow::Result<()> {
-    let listener = listen()?;
+pub(super) async fn run() -> anyhow::Result<()> {
     let received = Arc::new(AtomicU64::new(0));
-    loop {
-        let (stream, _) = listener.accept().await?;
-        stream.set_nodelay(true)?;
-        let received = received.clone();
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http2().initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
+    serve_each(|stream| {
+        let (builder, received) = (builder.clone(), received.clone());
         let service = service_fn(move |request| answer(request, received.clone()));
-        let stream = TokioIo::new(stream);
-        tokio::spawn(async move {
-            // An error means that the client has gone.
-            if h2c {
-                let mut builder = http2::Builder::new(TokioExecutor::new());
-                builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
-                let _ = builder.serve_connection(stream, service).await;
-            } else {
-                let _ = http1::Builder::new().serve_connection(stream, service).await;
-            }
-        });
-    }
+        async move { builder.serve_connection(TokioIo::new(stream), service).await }
+    })
+    .await
 }
 
 async fn answer(

@@ -2,20 +2,13 @@
 //!
 //! Requests must not have bodies.
 
-use super::announce::{BODY, listen};
+use super::announce::{BODY, serve_each};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Serves forever.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let listener = listen()?;
     let answer: &'static str = Box::leak(answer().into_boxed_str());
-    loop {
-        let (stream, _) = listener.accept().await?;
-        tokio::spawn(async move {
-            let _ = serve(stream, || answer).await; // The client has gone.
-        });
-    }
+    serve_each(|stream| serve(stream, move || answer)).await
 }
 
 /// Returns one whole response, with the fields that every server sends.

@@ -1,7 +1,7 @@
 //! Backend of the HTTP/2 rows. It responds to each request with the same body, and to gRPC calls also with a status
 //! in trailers.
 
-use super::announce::{BODY, listen};
+use super::announce::{BODY, serve_each};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Request, Response};
@@ -13,19 +13,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::convert::Infallible;
 
-/// Serves forever.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let listener = listen()?;
-    loop {
-        let (stream, _) = listener.accept().await?;
-        stream.set_nodelay(true)?;
-        tokio::spawn(async move {
-            let serving = http2::Builder::new(TokioExecutor::new())
-                .max_concurrent_streams(1000)
-                .serve_connection(TokioIo::new(stream), service_fn(answer));
-            let _ = serving.await; // The client has gone.
-        });
-    }
+    serve_each(|stream| {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.max_concurrent_streams(1000).serve_connection(TokioIo::new(stream), service_fn(answer))
+    })
+    .await
 }
 
 async fn answer(request: Request<Incoming>) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, hyper::Error> {

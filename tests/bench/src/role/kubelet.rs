@@ -31,7 +31,6 @@ enum Stage {
     Ended,
 }
 
-/// Serves forever.
 pub(super) async fn run(kubeconfig: &Path, first: Ipv4Addr, controllers: bool) -> anyhow::Result<()> {
     let client = e2e::space::client(kubeconfig).await?;
     if controllers {

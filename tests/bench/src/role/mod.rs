@@ -33,11 +33,7 @@ pub(crate) enum Role {
     /// Responds to HTTP/2 requests, and to gRPC calls with trailers.
     Http2Backend,
     /// Responds with bodies of the requested size, and accepts uploaded ones.
-    BodyBackend {
-        /// HTTP/2, instead of HTTP/1.1.
-        #[arg(long)]
-        h2c: bool,
-    },
+    BodyBackend,
     /// Relays HTTP with hyper only.
     Bare {
         /// Address of the backend.
@@ -99,7 +95,7 @@ impl Role {
             Self::Exec { command } => exec::run(&command),
             Self::Http1Backend => one_thread()?.block_on(http1_backend::run()),
             Self::Http2Backend => one_thread()?.block_on(http2_backend::run()),
-            Self::BodyBackend { h2c } => all_cores()?.block_on(body_backend::run(h2c)),
+            Self::BodyBackend => all_cores()?.block_on(body_backend::run()),
             Self::Bare { backend, h2c } => all_cores()?.block_on(bare::run(h2c, backend)),
             Self::TcpBackend => all_cores()?.block_on(tcp_backend::run()),
             Self::TcpActivator { backend } => tcp_activator::run(backend),

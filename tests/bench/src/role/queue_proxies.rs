@@ -27,7 +27,6 @@ pub(crate) fn address(first: Ipv4Addr, n: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(first) + n / PODS_PER_NETWORK * 256 + n % PODS_PER_NETWORK)
 }
 
-/// Serves forever.
 pub(super) async fn run(first: Ipv4Addr, count: u32) -> anyhow::Result<()> {
     let answered = Rc::new(Cell::new(0_u64));
     LocalSet::new()

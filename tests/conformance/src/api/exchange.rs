@@ -1,7 +1,6 @@
 //! Sends the requests of a scenario and reads the responses.
 
 use std::io::Read as _;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -12,7 +11,6 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::{Client, Config};
 use serde_json::Value;
-use tokio::time::timeout;
 
 /// Client of a server, with its token.
 pub(super) struct Exchange {
@@ -32,17 +30,6 @@ pub(super) struct HttpResponse {
 pub(super) struct Stream {
     body: Body,
     buffer: Vec<u8>,
-    ended: bool,
-}
-
-/// Result of waiting for a stream.
-pub(super) enum StreamItem {
-    /// An event arrived.
-    Event(Value),
-    /// The stream ended cleanly.
-    End,
-    /// Nothing arrived.
-    Nothing,
 }
 
 impl Exchange {
@@ -99,7 +86,7 @@ impl Exchange {
     pub(super) async fn open(&self, step: &Value) -> anyhow::Result<(HttpResponse, Stream)> {
         let (parts, body) = self.send(step, "GET").await?.into_parts();
         let answer = HttpResponse { status: parts.status.as_u16(), headers: parts.headers, body: Value::Null };
-        Ok((answer, Stream { body, buffer: Vec::new(), ended: false }))
+        Ok((answer, Stream { body, buffer: Vec::new() }))
     }
 }
 
@@ -110,23 +97,17 @@ fn unpack(bytes: &[u8]) -> anyhow::Result<Bytes> {
 }
 
 impl Stream {
-    /// Returns the next event if one arrives within `patience`.
-    pub(super) async fn next(&mut self, patience: Duration) -> anyhow::Result<StreamItem> {
-        let deadline = tokio::time::Instant::now() + patience;
+    /// Returns the next event, or `None` at the end of the stream. Cancel safe.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Option<Value>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                return Ok(StreamItem::Event(serde_json::from_slice(&line).context("an event that is not JSON")?));
+                return serde_json::from_slice(&line).context("an event that is not JSON").map(Some);
             }
-            if self.ended {
-                return Ok(StreamItem::End);
-            }
-            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-            match timeout(left, self.body.frame()).await {
-                Err(_) => return Ok(StreamItem::Nothing),
-                Ok(None) => self.ended = true,
-                Ok(Some(Ok(frame))) => self.buffer.extend(frame.into_data().unwrap_or_default()),
-                Ok(Some(Err(error))) => anyhow::bail!("the stream broke: {error}"),
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => self.buffer.extend(frame.into_data().unwrap_or_default()),
+                Some(Err(error)) => anyhow::bail!("the stream broke: {error}"),
             }
         }
     }

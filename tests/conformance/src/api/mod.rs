@@ -13,7 +13,6 @@ mod scenario;
 mod template;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::{Client, Config};
@@ -40,17 +39,15 @@ struct Session {
     run: u32,
 }
 
-/// Connects to the server that scenarios are sent to.
-///
-/// # Errors
-/// The embedded server does not start, or `--api` is not a URL.
-pub(crate) fn open(target: &Target) -> anyhow::Result<Box<dyn Suite>> {
+/// Connects to the server that scenarios are sent to. Fails if the embedded server does not start, or `--api` is not a
+/// URL.
+pub(crate) fn open(target: &Target) -> anyhow::Result<Suite> {
     let runtime = Runtime::new().context("a runtime")?;
     let shutdown = CancellationToken::new();
     let guard = runtime.enter();
     let (url, token, embedded) = match target {
-        Target::Running { url, token } => (url.clone(), token.clone(), None),
-        Target::Embedded => {
+        Some((url, token)) => (url.clone(), token.clone(), None),
+        None => {
             let server = runtime.block_on(ApiServer::start(ApiOptions::new(SERVICE_RANGE.parse()?)))?;
             let (url, token) = (server.url(), server.token().to_string());
             let mut config = Config::new(url.parse()?);
@@ -61,16 +58,12 @@ pub(crate) fn open(target: &Target) -> anyhow::Result<Box<dyn Suite>> {
     };
     let exchange = exchange::Exchange::new(&url, token)?;
     drop(guard);
-    Ok(Box::new(Session { runtime, exchange, embedded, shutdown, run: rand::random() }))
+    let session = Session { runtime, exchange, embedded, shutdown, run: rand::random() };
+    Ok(Box::new(move |case: &Value| session.check(case)))
 }
 
-/// Returns the maximum duration of a scenario, whatever the server does.
-pub(crate) fn time_limit(case: &Value) -> Duration {
-    scenario::scenario_limit(case)
-}
-
-impl Suite for Session {
-    fn check(&mut self, case: &Value) -> Result<(), Mismatch> {
+impl Session {
+    fn check(&self, case: &Value) -> Result<(), Mismatch> {
         let number = SCENARIOS.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("t-{:08x}-{number}", self.run);
         self.runtime.block_on(scenario::run(&self.exchange, case, &namespace))

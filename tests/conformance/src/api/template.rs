@@ -9,25 +9,16 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bindings(BTreeMap<String, String>);
 
-enum Piece<'a> {
-    Text(&'a str),
-    Placeholder(&'a str),
-}
-
-fn pieces(text: &str) -> Vec<Piece<'_>> {
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    while let Some(start) = rest.find("${") {
-        let Some(length) = rest[start..].find('}') else { break };
-        if start > 0 {
-            pieces.push(Piece::Text(&rest[..start]));
-        }
-        pieces.push(Piece::Placeholder(&rest[start + 2..start + length]));
-        rest = &rest[start + length + 1..];
+/// Splits a text into pieces, each with the name of the placeholder that follows it.
+fn pieces(text: &str) -> Vec<(&str, Option<&str>)> {
+    let (mut pieces, mut rest) = (Vec::new(), text);
+    while let Some((before, inner)) = rest.split_once("${")
+        && let Some((name, after)) = inner.split_once('}')
+    {
+        pieces.push((before, Some(name)));
+        rest = after;
     }
-    if !rest.is_empty() {
-        pieces.push(Piece::Text(rest));
-    }
+    pieces.push((rest, None));
     pieces
 }
 
@@ -78,12 +69,10 @@ impl Bindings {
     /// Replaces placeholders in one text.
     pub(super) fn fill_text(&self, text: &str) -> Result<String, String> {
         let mut filled = String::new();
-        for piece in pieces(text) {
-            match piece {
-                Piece::Text(text) => filled.push_str(text),
-                Piece::Placeholder(name) => {
-                    filled.push_str(self.0.get(name).ok_or_else(|| format!("${{{name}}} is not bound"))?);
-                }
+        for (text, name) in pieces(text) {
+            filled.push_str(text);
+            if let Some(name) = name {
+                filled.push_str(self.0.get(name).ok_or_else(|| format!("${{{name}}} is not bound"))?);
             }
         }
         Ok(filled)
@@ -91,20 +80,18 @@ impl Bindings {
 
     /// Matches an expected text and binds its unbound placeholders.
     pub(super) fn matches(&mut self, wanted: &str, got: &str) -> Result<(), String> {
-        let pieces = pieces(wanted);
         let mut pattern = String::from("^");
         let mut fresh = Vec::new();
-        for piece in &pieces {
-            match piece {
-                Piece::Text(text) => pattern.push_str(&regex::escape(text)),
-                Piece::Placeholder(name) => match self.0.get(*name) {
-                    Some(bound) => pattern.push_str(&regex::escape(bound)),
-                    None => {
-                        let family = family(name).ok_or_else(|| format!("${{{name}}} is of no family"))?;
-                        pattern.push_str(&format!("({family})"));
-                        fresh.push(*name);
-                    }
-                },
+        for (text, name) in pieces(wanted) {
+            pattern.push_str(&regex::escape(text));
+            let Some(name) = name else { continue };
+            match self.0.get(name) {
+                Some(bound) => pattern.push_str(&regex::escape(bound)),
+                None => {
+                    let family = family(name).ok_or_else(|| format!("${{{name}}} is of no family"))?;
+                    pattern.push_str(&format!("({family})"));
+                    fresh.push(name);
+                }
             }
         }
         pattern.push('$');

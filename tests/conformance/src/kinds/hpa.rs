@@ -6,46 +6,29 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::labels::Selector;
-use common::time::Timestamp;
 use hpa_core::groups::Groups;
 use hpa_core::pod::{Container, Phase, Pod, Readiness, Resources};
 use hpa_core::request::Reading;
 use hpa_core::tolerance::Tolerances;
 use hpa_core::usage::{PodUsage, PodValue};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use crate::Mismatch;
-use crate::compare::{equal, nanos};
-
-/// Unix nanoseconds, written as a string.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Time(pub(super) Timestamp);
-
-impl<'de> Deserialize<'de> for Time {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        nanos(deserializer).map(|nanos| Self(Timestamp::from_nanos(nanos)))
-    }
-}
-
-/// Parses a field that must be present and may be null.
-pub(super) fn nullable<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<T>, D::Error> {
-    Option::deserialize(d)
-}
+use crate::compare::{Time, equal};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PodCase {
+struct PodCase {
     name: String,
     phase: String,
     deleting: bool,
-    #[serde(deserialize_with = "nullable")]
     start_time: Option<Time>,
-    #[serde(deserialize_with = "nullable")]
     ready: Option<ReadyCase>,
     #[serde(default)]
     containers: Vec<ContainerCase>,
     #[serde(default)]
-    init_containers: Vec<InitCase>,
+    init_containers: Vec<ContainerCase>,
     #[serde(default)]
     pod_requests: Resources,
     labels: Option<BTreeMap<String, String>>,
@@ -63,18 +46,13 @@ struct ReadyCase {
 struct ContainerCase {
     name: String,
     requests: Resources,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct InitCase {
-    name: String,
-    requests: Resources,
+    /// Only of init containers.
+    #[serde(default)]
     restart_always: bool,
 }
 
 impl PodCase {
-    pub(super) fn pod(self) -> Result<Pod, Mismatch> {
+    fn pod(self) -> Result<Pod, Mismatch> {
         let phase = match self.phase.as_str() {
             "Pending" => Phase::Pending,
             "Running" => Phase::Running,
@@ -91,8 +69,7 @@ impl PodCase {
             },
             last_transition: ready.last_transition_time.0,
         });
-        let container = |c: ContainerCase| Container { name: c.name, requests: c.requests, restarts: false };
-        let init = |c: InitCase| Container { name: c.name, requests: c.requests, restarts: c.restart_always };
+        let container = |c: ContainerCase| Container { name: c.name, requests: c.requests, restarts: c.restart_always };
         Ok(Pod {
             name: self.name,
             labels: self.labels.unwrap_or_else(|| [("app".to_owned(), "web".to_owned())].into()),
@@ -101,16 +78,17 @@ impl PodCase {
             start_time: self.start_time.map(|time| time.0),
             ready,
             containers: self.containers.into_iter().map(container).collect(),
-            init_containers: self.init_containers.into_iter().map(init).collect(),
+            init_containers: self.init_containers.into_iter().map(container).collect(),
             requests: self.pod_requests,
             overhead: Resources::new(),
         })
     }
 }
 
-/// Converts all pods of a case.
-pub(super) fn pods(cases: Vec<PodCase>) -> Result<Vec<Pod>, Mismatch> {
-    cases.into_iter().map(PodCase::pod).collect()
+/// Parses the pods of a case, for `#[serde(deserialize_with = "pods")]`.
+pub(super) fn pods<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Pod>, D::Error> {
+    let cases = Vec::<PodCase>::deserialize(deserializer)?;
+    cases.into_iter().map(PodCase::pod).collect::<Result<_, _>>().map_err(Error::custom)
 }
 
 /// Returns the pods with the label `app=web`, which is the selector of all cases with one metric.
@@ -152,7 +130,6 @@ pub(super) struct ValueCase {
     pod: String,
     value: i64,
     timestamp: Time,
-    #[serde(deserialize_with = "nullable")]
     window_seconds: Option<u64>,
 }
 
@@ -169,17 +146,11 @@ pub(super) fn reading<C: Into<T>, T>(cases: Option<Vec<C>>, kind: fn(Vec<T>) -> 
     cases.map_or_else(unavailable, |list| kind(list.into_iter().map(Into::into).collect()))
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, remote = "Tolerances")]
 pub(super) struct ToleranceCase {
     up: f64,
     down: f64,
-}
-
-impl From<ToleranceCase> for Tolerances {
-    fn from(case: ToleranceCase) -> Self {
-        Self { up: case.up, down: case.down }
-    }
 }
 
 #[derive(Deserialize)]

@@ -7,11 +7,10 @@ use hpa_core::decision::Demand;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::hpa::Time;
-use super::hpa_memory::StateCase;
 use super::hpa_spec::defaulted;
+use super::hpa_status::StateCase;
 use crate::Mismatch;
-use crate::compare::{equal, parse};
+use crate::compare::{Time, equal, parse};
 
 #[derive(Deserialize)]
 struct Case {
@@ -60,14 +59,12 @@ impl Condition {
     }
 }
 
-/// Runs one case of `hpa_normalize`.
 pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let behavior = defaulted(case["behavior"].clone(), case["behavior_defaulted"].clone())?;
     let behavior = behavior.ok_or_else(|| Mismatch::Broken("there is no behavior".into()))?;
     run(parse(case)?, |window| Some(Rules::from_behavior(&behavior, window)))
 }
 
-/// Runs one case of `hpa_normalize_legacy`.
 pub(super) fn check_legacy(case: &Value) -> Result<(), Mismatch> {
     run(parse(case)?, |_| None)
 }

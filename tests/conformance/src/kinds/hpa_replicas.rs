@@ -10,33 +10,39 @@ use hpa_core::options::Options;
 use hpa_core::pod::{self, Pod};
 use hpa_core::quantity::milli;
 use hpa_core::request::Reading;
+use hpa_core::tolerance::Tolerances;
 use hpa_core::{totals, usage};
 use k8s_openapi::api::autoscaling::v2::MetricTarget;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::hpa::{
-    GroupsCase, PodCase, Time, ToleranceCase, UsageCase, ValueCase, nullable, pods, present, reading, reported,
-    selected,
-};
+use super::hpa::{GroupsCase, ToleranceCase, UsageCase, ValueCase, pods, present, reading, reported, selected};
 use super::hpa_spec::target;
 use crate::Mismatch;
-use crate::compare::{equal, parse};
+use crate::compare::{Time, equal, parse};
 
 /// Fields of all four kinds.
 #[derive(Deserialize)]
 struct Case {
     at: Time,
-    target: Value,
+    #[serde(deserialize_with = "target")]
+    target: MetricTarget,
     /// Absent for totals with an AverageValue target.
     #[serde(default)]
     current_replicas: i32,
-    #[serde(default)]
-    pods: Vec<PodCase>,
+    #[serde(default, deserialize_with = "pods")]
+    pods: Vec<Pod>,
     /// Only for totals with an AverageValue target.
     #[serde(default)]
     status_replicas: i32,
-    tolerance: ToleranceCase,
+    #[serde(with = "ToleranceCase")]
+    tolerance: Tolerances,
+    /// Response in `hpa_pods`.
+    metrics: Option<Vec<ValueCase>>,
+    /// Response in `hpa_object`.
+    value: Option<i64>,
+    /// Response in `hpa_external`.
+    values: Option<Vec<i64>>,
     want: Want,
 }
 
@@ -46,26 +52,7 @@ struct ResourceCase {
     container: String,
     cpu_initialization_period_seconds: u64,
     initial_readiness_delay_seconds: u64,
-    #[serde(deserialize_with = "nullable")]
     pod_metrics: Option<Vec<UsageCase>>,
-}
-
-#[derive(Deserialize)]
-struct PodsCase {
-    #[serde(deserialize_with = "nullable")]
-    metrics: Option<Vec<ValueCase>>,
-}
-
-#[derive(Deserialize)]
-struct ObjectCase {
-    #[serde(deserialize_with = "nullable")]
-    value: Option<i64>,
-}
-
-#[derive(Deserialize)]
-struct ExternalCase {
-    #[serde(deserialize_with = "nullable")]
-    values: Option<Vec<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -93,22 +80,12 @@ struct Got {
     timestamp: Option<Time>,
 }
 
-/// A case with its parts in the form of the rules.
-struct Prepared {
-    at: Time,
-    target: MetricTarget,
-    current_replicas: i32,
-    status_replicas: i32,
-    tolerance: ToleranceCase,
-    want: Want,
-}
-
-impl Prepared {
+impl Case {
     fn inputs<'a>(&self, options: &'a Options, pods: &'a [&'a Pod]) -> MetricInputs<'a> {
         MetricInputs {
             now: self.at.0,
             options,
-            tolerances: self.tolerance.into(),
+            tolerances: self.tolerance,
             namespace: "",
             spec_replicas: self.current_replicas,
             status_replicas: self.status_replicas,
@@ -117,7 +94,7 @@ impl Prepared {
     }
 
     /// Compares the result; `None` is an error.
-    fn compare(self, got: Option<Got>) -> Result<(), Mismatch> {
+    fn compare(&self, got: Option<Got>) -> Result<(), Mismatch> {
         equal("want.error", &self.want.error, &got.is_none())?;
         let Some(got) = got else { return Ok(()) };
         equal("want.replicas", &self.want.replicas, &Some(got.replicas))?;
@@ -127,48 +104,41 @@ impl Prepared {
     }
 }
 
-fn prepared(case: &Value) -> Result<(Prepared, Vec<Pod>), Mismatch> {
-    let Case { at, target: written, current_replicas, pods: cases, status_replicas, tolerance, want } = parse(case)?;
-    let target = target(written)?;
-    Ok((Prepared { at, target, current_replicas, status_replicas, tolerance, want }, pods(cases)?))
-}
-
 /// Returns an amount of the target in thousandths.
 fn amount(written: &Option<k8s_openapi::apimachinery::pkg::api::resource::Quantity>) -> Option<i64> {
     written.as_ref().and_then(|written| milli(written).ok())
 }
 
-/// Runs one case of `hpa_resource`.
 pub(super) fn check_resource(case: &Value) -> Result<(), Mismatch> {
-    let (mut prepared, pods) = prepared(case)?;
-    let (case, pods): (ResourceCase, _) = (parse(case)?, selected(&pods)?);
-    let (resource, container) = (case.resource.as_str(), Some(case.container.as_str()).filter(|c| !c.is_empty()));
+    let (own, mut case): (ResourceCase, Case) = (parse(case)?, parse(case)?);
+    let (resource, container) = (own.resource.as_str(), Some(own.container.as_str()).filter(|c| !c.is_empty()));
     let options = Options {
-        cpu_initialization_period: Duration::from_secs(case.cpu_initialization_period_seconds),
-        initial_readiness_delay: Duration::from_secs(case.initial_readiness_delay_seconds),
+        cpu_initialization_period: Duration::from_secs(own.cpu_initialization_period_seconds),
+        initial_readiness_delay: Duration::from_secs(own.initial_readiness_delay_seconds),
         ..Options::default()
     };
-    let (inputs, cpu) = (prepared.inputs(&options, &pods), resource == "cpu");
+    let pods = selected(&case.pods)?;
+    let (inputs, cpu) = (case.inputs(&options, &pods), resource == "cpu");
 
     let requests = pod::requests(&pods, container, resource).ok();
     let requests: Option<BTreeMap<_, _>> =
         requests.map(|map| map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect());
-    equal("want.requests", &prepared.want.requests, &requests)?;
+    equal("want.requests", &case.want.requests, &requests)?;
 
-    let reading = reading(case.pod_metrics, Reading::Usage);
+    let reading = reading(own.pod_metrics, Reading::Usage);
     let Ok(usages) = reading.usage() else {
-        equal("want.metric_values", &prepared.want.metric_values, &None)?;
-        equal("want.groups", &prepared.want.groups.is_some(), &false)?;
-        return prepared.compare(None);
+        equal("want.metric_values", &case.want.metric_values, &None)?;
+        equal("want.groups", &case.want.groups.is_some(), &false)?;
+        return case.compare(None);
     };
     let samples = usage::resource_samples(usages, container, resource);
     let values = samples.iter().map(|(pod, sample)| ((*pod).to_owned(), sample.value)).collect();
-    equal("want.metric_values", &prepared.want.metric_values, &Some(values))?;
-    let groups = prepared.want.groups.take().ok_or_else(|| Mismatch::Broken("want.groups is missing".into()))?;
+    equal("want.metric_values", &case.want.metric_values, &Some(values))?;
+    let groups = case.want.groups.take().ok_or_else(|| Mismatch::Broken("want.groups is missing".into()))?;
     groups.compare(&group(&inputs, cpu, &samples))?;
 
     let timestamp = usages.first().map(|first| Time(first.timestamp));
-    let got = match (amount(&prepared.target.average_value), prepared.target.average_utilization) {
+    let got = match (amount(&case.target.average_value), case.target.average_utilization) {
         (Some(target), _) => calculator::average(&inputs, cpu, samples, target).map(|answer| Got {
             replicas: answer.replicas,
             usage: answer.value,
@@ -185,61 +155,57 @@ pub(super) fn check_resource(case: &Value) -> Result<(), Mismatch> {
         }
         (None, None) => return Err(Mismatch::Broken("the target has no value".into())),
     };
-    prepared.compare(got.ok().map(|got| Got { timestamp, ..got }))
+    case.compare(got.ok().map(|got| Got { timestamp, ..got }))
 }
 
-/// Runs one case of `hpa_pods`.
 pub(super) fn check_pods(case: &Value) -> Result<(), Mismatch> {
-    let (mut prepared, pods) = prepared(case)?;
-    let (case, pods): (PodsCase, _) = (parse(case)?, selected(&pods)?);
-    let options = Options::default();
-    let inputs = prepared.inputs(&options, &pods);
-    let target = amount(&prepared.target.average_value);
+    let mut case: Case = parse(case)?;
+    let (pods, options) = (selected(&case.pods)?, Options::default());
+    let inputs = case.inputs(&options, &pods);
+    let target = amount(&case.target.average_value);
     let target = target.ok_or_else(|| Mismatch::Broken("the target has no average value".into()))?;
 
-    let reading = reading(case.metrics, Reading::Pods);
+    let reading = reading(case.metrics.take(), Reading::Pods);
     let Ok(values) = reading.pods() else {
-        equal("want.groups", &prepared.want.groups.is_some(), &false)?;
-        return prepared.compare(None);
+        equal("want.groups", &case.want.groups.is_some(), &false)?;
+        return case.compare(None);
     };
     let samples = usage::pod_samples(values);
-    if let Some(groups) = prepared.want.groups.take() {
+    if let Some(groups) = case.want.groups.take() {
         groups.compare(&group(&inputs, false, &samples))?;
     }
     let got = calculator::average(&inputs, false, samples, target);
     let timestamp = values.first().map(|first| Time(first.timestamp));
     let got = got.map(|answer| Got { replicas: answer.replicas, usage: answer.value, timestamp, ..Got::default() });
-    prepared.compare(got.ok())
+    case.compare(got.ok())
 }
 
-/// Runs one case of `hpa_object`.
 pub(super) fn check_object(case: &Value) -> Result<(), Mismatch> {
-    let value = parse::<ObjectCase>(case)?.value.map(|value| vec![value]);
-    let value = reading(value, Reading::Object).object().ok();
-    check_total(case, value, |inputs, target| Some(totals::average_value(inputs, value?, target)))
+    let case: Case = parse(case)?;
+    let value = reading(case.value.map(|value| vec![value]), Reading::Object).object().ok();
+    check_total(&case, value, |inputs, target| Some(totals::average_value(inputs, value?, target)))
 }
 
-/// Runs one case of `hpa_external`.
 pub(super) fn check_external(case: &Value) -> Result<(), Mismatch> {
-    let reading = reading(parse::<ExternalCase>(case)?.values, Reading::External);
+    let mut case: Case = parse(case)?;
+    let reading = reading(case.values.take(), Reading::External);
     let values = reading.external().ok();
     let total = values.map(totals::sum);
-    check_total(case, total, |inputs, target| Some(totals::external_average_value(inputs, values?, target)))
+    check_total(&case, total, |inputs, target| Some(totals::external_average_value(inputs, values?, target)))
 }
 
 /// Runs one case with the total, if there is one, and the calculation for a target of type AverageValue.
 fn check_total(
-    case: &Value,
+    case: &Case,
     total: Option<i64>,
     average: impl FnOnce(&MetricInputs<'_>, i64) -> Option<calculator::ValueAnswer>,
 ) -> Result<(), Mismatch> {
-    let (prepared, pods) = prepared(case)?;
-    let (pods, target, options) = (selected(&pods)?, &prepared.target, Options::default());
-    let inputs = prepared.inputs(&options, &pods);
+    let (pods, target, options) = (selected(&case.pods)?, &case.target, Options::default());
+    let inputs = case.inputs(&options, &pods);
     let answer = match (target.type_.as_str(), amount(&target.value), amount(&target.average_value)) {
         ("Value", Some(target), _) => total.and_then(|value| totals::value(&inputs, value, target).ok()),
         ("AverageValue", _, Some(target)) => average(&inputs, target),
         _ => return Err(Mismatch::Broken("the target has no value".into())),
     };
-    prepared.compare(answer.map(|answer| Got { replicas: answer.replicas, usage: answer.value, ..Got::default() }))
+    case.compare(answer.map(|answer| Got { replicas: answer.replicas, usage: answer.value, ..Got::default() }))
 }

@@ -4,8 +4,8 @@
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscalerBehavior, HorizontalPodAutoscalerSpec, MetricTarget,
 };
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::Mismatch;
@@ -46,12 +46,14 @@ pub(super) fn defaulted(behavior: Value, wanted: Value) -> Result<Option<Horizon
     Ok(behavior)
 }
 
-pub(super) fn target(case: Value) -> Result<MetricTarget, Mismatch> {
+/// Parses a target, for `#[serde(deserialize_with = "target")]`.
+pub(super) fn target<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MetricTarget, D::Error> {
     #[derive(Deserialize, Serialize)]
     struct Targeted {
         target: MetricTarget,
     }
-    parse_api(json!({"target": case})).map(|Targeted { target }| target)
+    let case = json!({"target": Value::deserialize(deserializer)?});
+    parse_api(case).map(|Targeted { target }| target).map_err(Error::custom)
 }
 
 pub(super) fn reference(case: Value) -> Result<CrossVersionObjectReference, Mismatch> {

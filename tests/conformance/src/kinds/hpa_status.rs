@@ -1,5 +1,6 @@
-//! An autoscaler's status and events in the format of cases.
+//! An autoscaler's status and events, and the controller's memory of it, in the format of cases.
 
+use hpa_core::memory::{Memory, Recommendation, ScaleEvent};
 use hpa_core::quantity::Quantity;
 use hpa_core::status::{Event, time, timestamp};
 use k8s_openapi::api::autoscaling::v2::{
@@ -8,17 +9,16 @@ use k8s_openapi::api::autoscaling::v2::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::hpa::{Time, nullable, present};
+use super::hpa::present;
 use super::hpa_spec::reference;
 use crate::Mismatch;
-use crate::compare::equal;
+use crate::compare::{Time, equal};
 
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StatusCase {
     current_replicas: i32,
     desired_replicas: i32,
-    #[serde(deserialize_with = "nullable")]
     last_scale_time: Option<Time>,
     conditions: Vec<ConditionCase>,
     current_metrics: Vec<MetricCase>,
@@ -134,4 +134,36 @@ pub(super) fn compare_events(at: &str, wanted: &[EventCase], got: &[Event]) -> R
     let wanted: Vec<_> = wanted.iter().map(|event| (event.r#type.as_str(), event.reason.as_str())).collect();
     let got: Vec<_> = got.iter().map(|e| (if e.warning { "Warning" } else { "Normal" }, e.reason)).collect();
     equal(at, &wanted, &got)
+}
+
+/// The controller's memory of one autoscaler.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StateCase {
+    recommendations: Vec<(i32, Time)>,
+    #[serde(default)]
+    scale_up_events: Vec<(i32, Time, bool)>,
+    #[serde(default)]
+    scale_down_events: Vec<(i32, Time, bool)>,
+}
+
+impl StateCase {
+    pub(super) fn memory(&self) -> Memory {
+        let events = |list: &[(i32, Time, bool)]| {
+            list.iter().map(|&(change, at, outdated)| ScaleEvent { change, at: at.0, outdated }).collect()
+        };
+        let recommendations = self.recommendations.iter().map(|&(replicas, at)| Recommendation { replicas, at: at.0 });
+        Memory {
+            recommendations: recommendations.collect(),
+            scale_ups: events(&self.scale_up_events),
+            scale_downs: events(&self.scale_down_events),
+        }
+    }
+
+    pub(super) fn compare(&self, at: &str, got: &Memory) -> Result<(), Mismatch> {
+        let wanted = self.memory();
+        equal(&format!("{at}.recommendations"), &wanted.recommendations, &got.recommendations)?;
+        equal(&format!("{at}.scale_up_events"), &wanted.scale_ups, &got.scale_ups)?;
+        equal(&format!("{at}.scale_down_events"), &wanted.scale_downs, &got.scale_downs)
+    }
 }

@@ -1,15 +1,15 @@
-//! `window`: averages of recorded values, across resizes.
+//! `window`: averages of recorded values, across resizes. `max_window`: the maximum within the scale-down delay.
 
 use std::time::Duration;
 
+use autoscaler_core::max_window::MaxWindow;
 use autoscaler_core::window::Window;
 use common::scaling::Aggregation;
-use common::time::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Mismatch;
-use crate::compare::{close, equal, nanos, parse};
+use crate::compare::{Time, close, equal, parse};
 
 #[derive(Deserialize)]
 struct Case {
@@ -22,25 +22,11 @@ struct Case {
 #[derive(Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
 enum Op {
-    Record {
-        #[serde(deserialize_with = "nanos")]
-        at: i64,
-        value: f64,
-    },
-    Average {
-        #[serde(deserialize_with = "nanos")]
-        at: i64,
-        want: f64,
-        want_empty: bool,
-    },
-    Resize {
-        #[serde(deserialize_with = "nanos")]
-        at: i64,
-        seconds: f64,
-    },
+    Record { at: Time, value: f64 },
+    Average { at: Time, want: f64, want_empty: bool },
+    Resize { at: Time, seconds: f64 },
 }
 
-/// Runs one case.
 pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let case: Case = parse(case)?;
     let aggregation = match case.algorithm.as_str() {
@@ -52,16 +38,35 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let mut window = Window::<1>::with_granularity(length, aggregation, case.granularity_seconds);
     for (i, op) in case.ops.iter().enumerate() {
         match op {
-            Op::Record { at, value } => window.record(Timestamp::from_nanos(*at), [*value]),
+            Op::Record { at, value } => window.record(at.0, [*value]),
             Op::Average { at, want, want_empty } => {
-                let at = Timestamp::from_nanos(*at);
-                close(&format!("ops[{i}].want"), *want, window.average(at)[0])?;
-                equal(&format!("ops[{i}].want_empty"), want_empty, &window.is_empty(at))?;
+                close(&format!("ops[{i}].want"), *want, window.average(at.0)[0])?;
+                equal(&format!("ops[{i}].want_empty"), want_empty, &window.is_empty(at.0))?;
             }
-            Op::Resize { at, seconds } => {
-                window.resize(Duration::from_secs_f64(*seconds), aggregation, Timestamp::from_nanos(*at));
-            }
+            Op::Resize { at, seconds } => window.resize(Duration::from_secs_f64(*seconds), aggregation, at.0),
         }
     }
     Ok(())
+}
+
+#[derive(Deserialize)]
+struct MaxCase {
+    seconds: f64,
+    granularity_seconds: u32,
+    ops: Vec<MaxOp>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MaxOp {
+    at: Time,
+    record: i32,
+    want: i32,
+}
+
+pub(super) fn check_max(case: &Value) -> Result<(), Mismatch> {
+    let case: MaxCase = parse(case)?;
+    let mut window = MaxWindow::with_granularity(Duration::from_secs_f64(case.seconds), case.granularity_seconds);
+    let mut ops = case.ops.iter().enumerate();
+    ops.try_for_each(|(i, op)| equal(&format!("ops[{i}].want"), &op.want, &window.record(op.at.0, op.record)))
 }

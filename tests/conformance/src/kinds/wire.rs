@@ -1,4 +1,5 @@
-//! `wire`: frames in Knative's encoding. They are decoded, and encoded again to the same bytes.
+//! `wire`: frames in Knative's encoding. They are decoded, and encoded again to the same bytes. `wire_decode`: frames
+//! that another encoder could send, including damaged ones.
 
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
 use common::wire;
@@ -14,7 +15,6 @@ struct Case {
     messages: Value,
 }
 
-/// Runs one case.
 pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let case: Case = parse(case)?;
     let frame = wire::decode(&bytes(&case.hex)?).map_err(|e| Mismatch::Broken(e.to_string()))?;
@@ -26,6 +26,26 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     equal("hex of the fields", &case.hex, &hex(&wire::encode(&built)))
 }
 
+#[derive(Deserialize)]
+struct DecodeCase {
+    hex: String,
+    want_error: bool,
+    #[serde(default)]
+    messages: Value,
+}
+
+pub(super) fn check_decode(case: &Value) -> Result<(), Mismatch> {
+    let case: DecodeCase = parse(case)?;
+    let frame = wire::decode(&bytes(&case.hex)?);
+    equal("want_error", &case.want_error, &frame.is_err())?;
+    let messages: Vec<Value> = frame
+        .iter()
+        .flat_map(|frame| &frame.messages)
+        .map(|entry| json!({"namespace": entry.namespace, "name": entry.name, "stat": entry.stat.as_ref().map(fields)}))
+        .collect();
+    tree("messages", &case.messages, &Value::from(messages))
+}
+
 /// Returns an entry as JSON, with the fields of its stat beside its own.
 fn flat(entry: &WireStatMessage) -> Value {
     let mut value = entry.stat.as_ref().map_or_else(|| json!({}), fields);
@@ -35,7 +55,7 @@ fn flat(entry: &WireStatMessage) -> Value {
 }
 
 /// Returns the fields of a stat under the vectors' names.
-pub(super) fn fields(stat: &Stat) -> Value {
+fn fields(stat: &Stat) -> Value {
     json!({
         "pod_name": stat.pod_name,
         "average_concurrent_requests": stat.average_concurrent_requests,
@@ -53,7 +73,7 @@ fn rebuilt(entry: &WireStatMessage) -> WireStatMessage {
 }
 
 /// Decodes hexadecimal digits.
-pub(super) fn bytes(hex: &str) -> Result<Vec<u8>, Mismatch> {
+fn bytes(hex: &str) -> Result<Vec<u8>, Mismatch> {
     let broken = || Mismatch::Broken(format!("{hex:?} is not hexadecimal"));
     if !hex.is_ascii() || !hex.len().is_multiple_of(2) {
         return Err(broken());

@@ -1,8 +1,16 @@
 //! Counts results of each kind of client.
+//!
+//! [`Ends`] records when pods of each workload ended, which explains broken exchanges.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, ResourceExt};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// Maximum number of different failures that are reported for one kind.
 const FAILURES_MAX: usize = 12;
@@ -56,16 +64,56 @@ fn count_error(errors: &mut BTreeMap<String, u64>, error: &anyhow::Error) {
     }
 }
 
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (kind, count) in self.counts() {
-            write!(f, "{separator}{kind} {}", count.ok)?;
-            if count.failed > 0 {
-                write!(f, " (and {} broken)", count.failed)?;
+/// Longest delay between a pod's end, the event about it, and the effect on the pod's clients.
+pub(super) const EVENT_DELAY_MAX: Duration = Duration::from_secs(2);
+
+/// Last end of a pod of each workload: deleted, rolled over, or scaled down.
+#[derive(Debug, Default)]
+pub(super) struct Ends(Mutex<HashMap<String, Instant>>);
+
+impl Ends {
+    /// Records ends, forever.
+    pub(super) async fn watch(self: Arc<Self>, pods: Api<Pod>) {
+        let events = watcher(pods, watcher::Config::default().labels("app")).default_backoff();
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Apply(pod)) if pod.metadata.deletion_timestamp.is_some() => self.record(&pod),
+                Ok(Event::Delete(pod)) => self.record(&pod),
+                Ok(_) => {}
+                Err(error) => eprintln!("the watch of pods: {error}"),
             }
-            separator = ", ";
         }
-        Ok(())
+    }
+
+    fn record(&self, pod: &Pod) {
+        let Some(workload) = pod.labels().get("app") else { return };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(workload.clone(), Instant::now());
+    }
+
+    /// Reports whether a pod of `workload` has ended since `begun`, once events about that must have arrived.
+    pub(super) async fn any_since(&self, begun: Instant, workload: &str) -> bool {
+        sleep(EVENT_DELAY_MAX).await;
+        let ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.get(workload).is_some_and(|end| *end + EVENT_DELAY_MAX >= begun)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Goal: an end explains exchanges in flight and those that began while its event was delayed, and no others.
+    #[tokio::test(start_paused = true)]
+    async fn a_pods_end_explains_exchanges_of_its_time_and_workload() {
+        let ends = Ends::default();
+        let before = Instant::now();
+        assert!(!ends.any_since(before, "a").await, "no pod has ended");
+        ends.record(&serde_json::from_value(json!({"metadata": {"labels": {"app": "a"}}})).expect("a pod"));
+        assert!(ends.any_since(before, "a").await);
+        assert!(!ends.any_since(before, "b").await, "another workload's");
+        sleep(EVENT_DELAY_MAX).await;
+        assert!(!ends.any_since(Instant::now(), "a").await, "long ago");
     }
 }

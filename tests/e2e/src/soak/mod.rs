@@ -3,17 +3,15 @@
 //! A cluster of processes ([`crate::parts`]) serves clients of every kind ([`traffic`]) while pods are killed and
 //! objects edited ([`trouble`]), and workloads scale to zero and back. After a part of the time, and again at the end,
 //! all clients pause until all workloads are at zero. The activator and the autoscaler must not use more resources in
-//! the second pause than in the first ([`verdict`]).
+//! the second pause than in the first ([`usage`]).
 //!
-//! A stream, an upload or a WebSocket may break only if its pod ends ([`ends`]). A GET must not break, since it is sent
+//! A stream, an upload or a WebSocket may break only if its pod ends ([`Ends`]). A GET must not break, since it is sent
 //! again to another pod.
 
 mod client_counts;
-mod ends;
 mod traffic;
 mod trouble;
 pub mod usage;
-pub mod verdict;
 
 use crate::load::Load;
 use crate::parts::Parts;
@@ -21,16 +19,14 @@ use crate::process::Process;
 use crate::space::{ASLEEP, SOON, Space};
 use crate::workload::Workload;
 use anyhow::Context;
-use client_counts::{Count, Tally};
-use ends::Ends;
+use client_counts::{Count, Ends, Tally};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, sleep};
+use tokio::time::{Instant, interval, sleep, timeout};
 use traffic::Clients;
 use usage::Usage;
-use verdict::Verdict;
 
 /// Number of workloads that scale to zero whenever they can.
 const SLEEPERS: usize = 4;
@@ -50,8 +46,6 @@ pub struct Plan {
     pub duration: Duration,
     /// Time until the first rest.
     pub first_rest_after: Duration,
-    /// Time between two lines of the table.
-    pub report_interval: Duration,
     /// Time at rest, once all workloads are at zero; the least usage in this time counts.
     pub rest: Duration,
 }
@@ -63,7 +57,6 @@ impl Plan {
         Self {
             duration,
             first_rest_after: Duration::from_secs(300).min(duration / 4),
-            report_interval: Duration::from_secs(60).min(duration / 8),
             rest: Duration::from_secs(60).min(duration / 4),
         }
     }
@@ -72,8 +65,8 @@ impl Plan {
 /// Results of a run.
 #[derive(Debug)]
 pub struct Figures {
-    /// Verdicts on the activator, then the autoscaler.
-    pub verdicts: [Verdict; 2],
+    /// Name of each process, and its usage at rest, early and at the end.
+    usage: [(&'static str, [Usage; 2]); 2],
     tally: Arc<Tally>,
     early: Vec<(&'static str, Count)>,
 }
@@ -81,7 +74,10 @@ pub struct Figures {
 impl Figures {
     /// Returns all violations of the expectations.
     pub fn faults(&self) -> Vec<String> {
-        let mut faults: Vec<_> = self.verdicts.iter().flat_map(Verdict::grown).collect();
+        let mut faults = Vec::new();
+        for (name, [early, end]) in self.usage {
+            faults.extend(end.grown_since(early).into_iter().map(|grown| format!("{name}: {grown}")));
+        }
         let counts = self.tally.counts();
         for (kind, count) in &counts {
             let before = self.early.iter().find(|(early, _)| early == kind).map_or(0, |(_, count)| count.ok);
@@ -105,8 +101,8 @@ impl Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for verdict in &self.verdicts {
-            writeln!(f, "{verdict}")?;
+        for (name, [early, end]) in self.usage {
+            writeln!(f, "{name:>10} at rest, early: {early}\n{name:>10} at rest,   end: {end}")?;
         }
         for (kind, count) in self.tally.counts() {
             writeln!(f, "{kind:>17}: {} whole, {} broken {:?}", count.ok, count.failed, count.errors)?;
@@ -115,9 +111,9 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Runs everything, and prints a table.
+/// Runs everything.
 pub async fn run(plan: Plan) -> anyhow::Result<Figures> {
-    let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
+    let parts = Parts::start().await?;
     let autoscaler = parts.run(parts.autoscaler).await?;
     let activator = parts.run(parts.activator).await?;
     let soak = Soak {
@@ -126,17 +122,16 @@ pub async fn run(plan: Plan) -> anyhow::Result<Figures> {
         ends: Arc::default(),
         parts: &parts,
         processes: [("activator", &activator), ("autoscaler", &autoscaler)],
-        begun: Instant::now(),
     };
     soak.deploy().await?;
-    soak.under_load(plan.first_rest_after, plan.report_interval, 0).await?;
+    soak.under_load(plan.first_rest_after, 0).await;
     let early = soak.at_rest(plan.rest).await?;
     let counted = soak.tally.counts().into_iter().collect();
     let remaining = plan.duration.saturating_sub(plan.first_rest_after);
-    soak.under_load(remaining, plan.report_interval, 1000).await?;
+    soak.under_load(remaining, 1000).await;
     let end = soak.at_rest(plan.rest).await?;
-    let verdict = |n: usize| Verdict { name: soak.processes[n].0, early: early[n], end: end[n] };
-    let figures = Figures { verdicts: [verdict(0), verdict(1)], tally: soak.tally.clone(), early: counted };
+    let usage = [0, 1].map(|n| (soak.processes[n].0, [early[n], end[n]]));
+    let figures = Figures { usage, tally: soak.tally.clone(), early: counted };
     soak.space.delete().await?;
     drop(soak);
     parts.end(activator, autoscaler).await?;
@@ -149,7 +144,6 @@ struct Soak<'a> {
     ends: Arc<Ends>,
     parts: &'a Parts,
     processes: [(&'static str, &'a Process); 2],
-    begun: Instant,
 }
 
 impl Soak<'_> {
@@ -171,7 +165,7 @@ impl Soak<'_> {
     }
 
     /// Runs all clients, with disruptions from number `first` on.
-    async fn under_load(&self, duration: Duration, report_interval: Duration, first: u64) -> anyhow::Result<()> {
+    async fn under_load(&self, duration: Duration, first: u64) {
         let mut clients = JoinSet::new();
         let new = || Clients {
             activator: self.parts.activator.address,
@@ -193,41 +187,25 @@ impl Soak<'_> {
             clients.spawn(new().over_http2("web"));
             clients.spawn(new().uploads("talk"));
         }
-        let end = Instant::now() + duration;
         clients.spawn(self.ends.clone().watch(self.space.api()));
-        let (mut reports, mut troubles) = (interval(report_interval), interval(trouble::PAUSE));
-        let mut number = first;
-        while Instant::now() < end {
-            tokio::select! {
-                _ = reports.tick() => self.print_usage()?,
-                _ = troubles.tick() => {
-                    let made = trouble::make(&self.space, &["web", "calls", "talk", "slow"], number).await;
-                    self.tally.add("trouble", made);
-                    number += 1;
-                }
-                () = tokio::time::sleep_until(end) => {}
+        let disruptions = async {
+            let mut ticks = interval(trouble::PAUSE);
+            for number in first.. {
+                ticks.tick().await;
+                let made = trouble::make(&self.space, &["web", "calls", "talk", "slow"], number).await;
+                self.tally.add("trouble", made);
             }
-        }
-        self.print_usage()?;
-        clients.shutdown().await;
-        Ok(())
-    }
-
-    /// Prints a line for each process, and one for the clients.
-    fn print_usage(&self) -> anyhow::Result<()> {
-        let minutes = self.begun.elapsed().as_secs_f64() / 60.0;
-        for (name, usage) in self.usage()? {
-            println!("{minutes:>5.1} min {name:>10}: {usage}");
-        }
-        println!("{minutes:>5.1} min    clients: {}", self.tally);
-        Ok(())
-    }
-
-    fn usage(&self) -> anyhow::Result<Vec<(&'static str, Usage)>> {
-        let measure = |(name, process): &(&'static str, &Process)| {
-            Ok((*name, Usage::of_process(process.id().with_context(|| format!("the {name} has ended"))?)?))
         };
-        self.processes.iter().map(measure).collect()
+        let _ = timeout(duration, disruptions).await; // They do not end by themselves.
+        clients.shutdown().await;
+    }
+
+    /// Returns the current usage of each process.
+    fn usage(&self) -> anyhow::Result<[Usage; 2]> {
+        let of = |(name, process): (&str, &Process)| {
+            Usage::of_process(process.id().with_context(|| format!("the {name} has ended"))?)
+        };
+        Ok([of(self.processes[0])?, of(self.processes[1])?])
     }
 
     /// Returns the least usage of each process during a rest.
@@ -248,11 +226,9 @@ impl Soak<'_> {
         let mut least: Option<[Usage; 2]> = None;
         while least.is_none() || Instant::now() < end {
             let now = self.usage()?;
-            let now = [now[0].1, now[1].1];
             least = Some(least.map_or(now, |least| [least[0].least(now[0]), least[1].least(now[1])]));
             sleep(SAMPLE_INTERVAL).await;
         }
-        self.print_usage()?;
         least.context("no measurement")
     }
 }

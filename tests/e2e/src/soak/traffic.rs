@@ -1,8 +1,7 @@
 //! Clients of every kind, each of which runs until it is stopped.
 
-use super::client_counts::Tally;
-use super::ends::Ends;
-use crate::load::Load;
+use super::client_counts::{Ends, Tally};
+use crate::load::{Load, raw_exchange};
 use crate::space::Space;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
@@ -90,15 +89,8 @@ impl Clients {
         let request = format!("GET / HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.host(service));
         loop {
             self.count("one by one", async {
-                let mut stream = TcpStream::connect(self.activator).await?;
-                stream.write_all(request.as_bytes()).await?;
-                let mut answer = Vec::new();
-                stream.read_to_end(&mut answer).await?;
-                ensure!(
-                    answer.starts_with(b"HTTP/1.1 200 "),
-                    "{}",
-                    String::from_utf8_lossy(&answer[..answer.len().min(40)])
-                );
+                let answer = raw_exchange(self.activator, &request).await?;
+                ensure!(answer.starts_with("HTTP/1.1 200 "), "{}", answer.lines().next().unwrap_or("no answer"));
                 Ok(())
             })
             .await;

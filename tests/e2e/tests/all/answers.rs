@@ -4,7 +4,7 @@
 use common_api::ZeroScaler;
 use e2e::space::SOON;
 use e2e::up::Up;
-use e2e::{Load, Space, Workload};
+use e2e::{Load, Workload};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::Api;
 use kube::api::DeleteParams;
@@ -12,7 +12,9 @@ use local::up::system::NAMESPACE;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Goal: the scenarios below, in one cluster.
+/// Condition about fallbacks.
+const RESOLVED: &str = "AnswersResolved";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_without_a_pod_and_schedules() -> anyhow::Result<()> {
     let up = Up::start().await?;
@@ -23,14 +25,6 @@ async fn responses_without_a_pod_and_schedules() -> anyhow::Result<()> {
         pods_exist_by_schedule(&up),
     )?;
     up.end().await
-}
-
-async fn edit(space: &Space, name: &str, spec: Value) -> anyhow::Result<()> {
-    space.patch::<ZeroScaler>(name, json!({"spec": spec})).await.map(drop)
-}
-
-async fn until_condition(space: &Space, name: &str, status: &str, reason: &str) -> anyhow::Result<String> {
-    space.until_condition(name, "AnswersResolved", Some((status, reason))).await
 }
 
 /// Goal: a static response leaves the workload at zero, a placeholder wakes it, and then its pod responds to both
@@ -86,11 +80,11 @@ async fn a_fallback_responds_for_a_workload_that_does_not_wake(up: &Up) -> anyho
     let shop = shop.set("wake.fallback", json!({"service": "apology", "port": 80, "after": "300ms"}));
     space.deploy(&sorry).await?;
     space.deploy(&shop).await?;
-    let message = until_condition(space, "shop", "False", "FallbackNotFound").await?;
+    let message = space.until_condition("shop", RESOLVED, Some(("False", "FallbackNotFound"))).await?;
     assert!(message.starts_with("spec.wake.fallback.service: Service \"apology\" does not exist"), "{message}");
 
-    edit(space, "shop", json!({"wake": {"fallback": {"service": "sorry"}}})).await?;
-    until_condition(space, "shop", "True", "Resolved").await?;
+    space.patch::<ZeroScaler>("shop", json!({"spec": {"wake": {"fallback": {"service": "sorry"}}}})).await?;
+    space.until_condition("shop", RESOLVED, Some(("True", "Resolved"))).await?;
     let load = up.load("shop");
     space
         .until(SOON, "the fallback's answer", async || {
@@ -106,15 +100,15 @@ async fn a_fallback_responds_for_a_workload_that_does_not_wake(up: &Up) -> anyho
     // The request woke it: an activator finds its pod ready before the kubelet reports that.
     space.until(SOON, "a pod of sorry", async || Ok(space.ready_pods("sorry").await? > 0)).await?;
 
-    edit(space, "sorry", json!({"wake": {"fallback": {"service": "shop"}}})).await?;
+    space.patch::<ZeroScaler>("sorry", json!({"spec": {"wake": {"fallback": {"service": "shop"}}}})).await?;
     for (name, circle) in [("sorry", "sorry -> shop -> sorry"), ("shop", "shop -> sorry -> shop")] {
-        let message = until_condition(space, name, "False", "FallbackCircle").await?;
+        let message = space.until_condition(name, RESOLVED, Some(("False", "FallbackCircle"))).await?;
         assert!(message.starts_with("spec.wake.fallback.service: ") && message.contains(circle), "{message}");
     }
-    edit(space, "sorry", json!({"wake": {"fallback": null}})).await?;
-    until_condition(space, "shop", "True", "Resolved").await?;
-    let itself = edit(space, "shop", json!({"wake": {"fallback": {"service": "shop"}}})).await;
-    let refused = itself.expect_err("refused at once").to_string();
+    space.patch::<ZeroScaler>("sorry", json!({"spec": {"wake": {"fallback": null}}})).await?;
+    space.until_condition("shop", RESOLVED, Some(("True", "Resolved"))).await?;
+    let itself = json!({"spec": {"wake": {"fallback": {"service": "shop"}}}});
+    let refused = space.patch::<ZeroScaler>("shop", itself).await.expect_err("refused at once").to_string();
     assert!(refused.contains("wake.fallback.service shop is a Service of this workload"), "{refused}");
     assert!(space.api::<Service>().get_opt("apology").await?.is_none());
     Ok(())
@@ -128,7 +122,7 @@ async fn pods_exist_by_schedule(up: &Up) -> anyhow::Result<()> {
     space.until(SOON, "two pods without a request", async || Ok(space.ready_pods("clock").await? == 2)).await?;
     let status = space.scaler("clock").await?.status.unwrap_or_default();
     assert_eq!(status.min, Some(2), "{status:?}");
-    edit(space, "clock", json!({"schedules": null})).await?;
+    space.patch::<ZeroScaler>("clock", json!({"spec": {"schedules": null}})).await?;
     space.until_asleep("clock").await
 }
 

@@ -1,5 +1,6 @@
 //! Planes against the embedded API server: leases, and configuration that breaks a rule. There is no pod.
 
+use crate::install::site::free_address;
 use autoscaler::{Hpa, InstallKind};
 use common::ownership::{Holder, bucket_names};
 use common_controller::shares::Shares;
@@ -10,7 +11,7 @@ use common_runtime::resolve::Dns;
 use e2e::bare::{self, SYSTEM};
 use e2e::load::metrics;
 use e2e::space::until;
-use faults::stalls::Stalls;
+use e2e::stalls::Stalls;
 use hpa::options::{ControllerOptions, HpaMode};
 use hpa::run::HpaOptions;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -23,7 +24,6 @@ use serde_json::{Value, json};
 use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -40,13 +40,9 @@ fn holder(number: u8) -> Holder {
     Holder { pod_name: format!("as-{number}"), pod_ip: [10, 0, 0, number].into() }
 }
 
-/// Starts elector number `number` for four buckets; returns what it owns, its task, and a token that ends it.
-fn start_elector(client: &Client, number: u8) -> (Ownership, JoinHandle<()>, CancellationToken) {
-    start_elector_after(ready(()), client, number)
-}
-
-/// Starts an elector that can act once `ready` is done.
-fn start_elector_after(
+/// Starts elector number `number` for four buckets, which can act once `ready` is done. Returns what it owns, its task,
+/// and a token that ends it.
+fn start_elector(
     ready: impl Future<Output = ()> + Send + 'static,
     client: &Client,
     number: u8,
@@ -63,7 +59,6 @@ fn start_elector_after(
     (ownership, released, stop)
 }
 
-/// Waits until `owner` owns this number of buckets.
 async fn until_owned(owner: &Ownership, expected: usize) {
     let mut changes = owner.changes();
     let settled = async {
@@ -72,6 +67,17 @@ async fn until_owned(owner: &Ownership, expected: usize) {
         }
     };
     timeout(PATIENCE, settled).await.unwrap_or_else(|_| panic!("never owned {expected} buckets"));
+}
+
+/// Returns the error with which a process ends by itself.
+async fn refusal(process: impl Future<Output = anyhow::Result<()>>) -> String {
+    format!("{:#}", timeout(PATIENCE, process).await.expect("ends").expect_err("refused"))
+}
+
+/// Ends a process, which must succeed.
+async fn end(process: JoinHandle<anyhow::Result<()>>, stop: &CancellationToken) {
+    stop.cancel();
+    timeout(PATIENCE, process).await.expect("ends").expect("no panic").expect("no error");
 }
 
 async fn create_map(client: &Client, name: &str, data: Value) {
@@ -84,10 +90,10 @@ async fn create_map(client: &Client, name: &str, data: Value) {
 #[tokio::test]
 async fn leases_are_shared_and_handed_over() {
     let (_server, client) = cluster().await;
-    let (first, released, stop) = start_elector(&client, 1);
+    let (first, released, stop) = start_elector(ready(()), &client, 1);
     until_owned(&first, 4).await;
     let writes: Vec<_> = (0..4).map(|bucket| first.begin_write(bucket).expect("held")).collect();
-    let (second, _, _stop_second) = start_elector(&client, 2);
+    let (second, _, _stop_second) = start_elector(ready(()), &client, 2);
     // The holder gives up one lease when it is claimed: no write begins, but those in flight continue.
     until_owned(&first, 3).await;
     assert!((0..4).all(|bucket| !second.owns(bucket)), "a write is under way in each of them");
@@ -108,10 +114,8 @@ async fn leases_are_shared_and_handed_over() {
     let (begun, stalls) = (Instant::now(), Stalls::new());
     stop.cancel();
     timeout(PATIENCE, released).await.expect("released in time").expect("no panic");
-    assert!(
-        !(0..4).any(|bucket| first.owns(bucket) || first.begin_write(bucket).is_some()),
-        "nothing is held after the release"
-    );
+    let is_held = |bucket| first.owns(bucket) || first.begin_write(bucket).is_some();
+    assert!(!(0..4).any(is_held), "nothing is held after the release");
     until_owned(&second, 4).await;
     assert!(begun.elapsed() < Duration::from_secs(2) + stalls.total(), "taken over after {:?}", begun.elapsed());
 }
@@ -121,10 +125,10 @@ async fn leases_are_shared_and_handed_over() {
 #[tokio::test]
 async fn an_elector_that_is_not_ready_takes_no_lease() {
     let (_server, client) = cluster().await;
-    let (first, _, _stop) = start_elector(&client, 1);
+    let (first, _, _stop) = start_elector(ready(()), &client, 1);
     until_owned(&first, 4).await;
-    let ready = CancellationToken::new();
-    let (second, _, _stop_second) = start_elector_after(ready.clone().cancelled_owned(), &client, 2);
+    let is_ready = CancellationToken::new();
+    let (second, _, _stop_second) = start_elector(is_ready.clone().cancelled_owned(), &client, 2);
     let mut changes = second.changes();
     let knows_holders = async {
         while (0..4).any(|bucket| second.holder(bucket) != Some(holder(1))) {
@@ -133,11 +137,11 @@ async fn an_elector_that_is_not_ready_takes_no_lease() {
     };
     timeout(PATIENCE, knows_holders).await.expect("it watches");
     // If it claimed leases, it would own some before a third process that started later.
-    let (third, _, _stop_third) = start_elector(&client, 3);
+    let (third, _, _stop_third) = start_elector(ready(()), &client, 3);
     until_owned(&third, 2).await;
     until_owned(&first, 2).await;
     until_owned(&second, 0).await;
-    ready.cancel();
+    is_ready.cancel();
     until_owned(&second, 1).await;
 }
 
@@ -180,8 +184,7 @@ async fn invalid_configuration_ends_the_drop_in() {
     let (_server, client) = cluster().await;
     let write = async |name: &str, key: &str, value: &str| create_map(&client, name, json!({key: value})).await;
     let error = async |options: autoscaler::Options| {
-        let ended = autoscaler::run(options, client.clone(), Arc::new(Dns), CancellationToken::new());
-        format!("{:#}", timeout(PATIENCE, ended).await.expect("ends").expect_err("refused"))
+        refusal(autoscaler::run(options, client.clone(), Arc::new(Dns), CancellationToken::new())).await
     };
     write("config-autoscaler", "stable-window", "1s").await;
     write("config-network", "system-internal-tls", "perhaps").await;
@@ -191,7 +194,7 @@ async fn invalid_configuration_ends_the_drop_in() {
     let mut options_of_activator = activator::Options::new("act-0", [127, 0, 0, 1].into(), Mode::Knative);
     options_of_activator.system_namespace = SYSTEM.into();
     let ended = activator::run(options_of_activator, client.clone(), Arc::new(Dns), CancellationToken::new());
-    let text = format!("{:#}", timeout(PATIENCE, ended).await.expect("ends").expect_err("refused"));
+    let text = refusal(ended).await;
     assert!(text.starts_with("ConfigMap config-network: system-internal-tls = perhaps: "), "{text}");
 
     bare::define_resources(&client).await.expect("the CRDs");
@@ -199,8 +202,7 @@ async fn invalid_configuration_ends_the_drop_in() {
     let standalone = autoscaler::Options { admin: Some(admin), ..options(own_address()) };
     let running = tokio::spawn(autoscaler::run(standalone, client.clone(), Arc::new(Dns), stop.clone()));
     until_refused(admin, 1).await;
-    stop.cancel();
-    timeout(PATIENCE, running).await.expect("ends").expect("no panic").expect("no error");
+    end(running, &stop).await;
 
     write("config-leader-election", "buckets", "11").await;
     assert_eq!(error(options(own_address())).await, "config-leader-election: buckets = 11: must be from 1 to 10");
@@ -231,8 +233,8 @@ async fn invalid_configuration_ends_autoscaler_hpa_or_is_reported() {
     for (mode, name, key, value, expected) in rows {
         write(name, key, Some(value)).await;
         let ended = hpa::run::run(hpa_options(mode, None), client.clone(), CancellationToken::new());
-        let error = timeout(PATIENCE, ended).await.expect("ends").expect_err("refused");
-        assert!(format!("{error:#}").starts_with(expected), "{mode:?}: {error:#}");
+        let error = refusal(ended).await;
+        assert!(error.starts_with(expected), "{mode:?}: {error}");
         write(name, key, None).await;
     }
 
@@ -242,8 +244,7 @@ async fn invalid_configuration_ends_autoscaler_hpa_or_is_reported() {
     until_refused(admin, 1).await;
     write(AUTOSCALER, "stable-window", Some("60s")).await;
     until_refused(admin, 0).await;
-    stop.cancel();
-    timeout(PATIENCE, native).await.expect("ends").expect("no panic").expect("no error");
+    end(native, &stop).await;
 
     let stop = CancellationToken::new();
     let delegate = tokio::spawn(hpa::run::run(hpa_options(HpaMode::Delegate, None), client.clone(), stop.clone()));
@@ -254,8 +255,7 @@ async fn invalid_configuration_ends_autoscaler_hpa_or_is_reported() {
     };
     let leads = async || leases.list(&ListParams::default()).await.expect("listed").iter().any(is_held);
     until("it to lead", leads).await.expect("leads");
-    stop.cancel();
-    timeout(PATIENCE, delegate).await.expect("ends").expect("no panic").expect("no error");
+    end(delegate, &stop).await;
 }
 
 /// Identity of `autoscaler-hpa` on leases.
@@ -292,7 +292,5 @@ fn options(listen: SocketAddr) -> autoscaler::Options {
 
 /// Returns an address that no other test uses: a free port of 127.0.0.1 may be taken by a client before it is bound.
 fn own_address() -> SocketAddr {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let [low, high, ..] = std::process::id().to_le_bytes();
-    SocketAddr::from(([127, 1 + high % 32, low, NEXT.fetch_add(1, Ordering::Relaxed)], 18_013))
+    SocketAddr::new(free_address().expect("an address"), 18_013)
 }

@@ -19,14 +19,11 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Surfaces on which a fault is shown.
 const SURFACES: [&str; 9] =
     ["Ready", "event", "why", "status", "check", "wake --wait", "dashboard", "waiting page", "held request"];
 
-/// Interval at which the pods' state is written.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Cause of a fault.
 enum FaultCause {
     /// Fields of the workload's container in addition to the usual ones.
     Container(Value),
@@ -47,6 +44,7 @@ fn causes() -> Vec<(&'static str, FaultCause)> {
     };
     let unscheduled = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient cpu."}]});
+    let quota = "pods \"a-0\" is forbidden: exceeded quota: q, used: pods=1, limited: pods=1";
     vec![
         ("CrashLoop", FaultCause::Container(json!({"env": exits}))),
         ("ProgramMissing", FaultCause::Container(json!({"command": ["nosuchprogram"]}))),
@@ -57,10 +55,7 @@ fn causes() -> Vec<(&'static str, FaultCause)> {
         ("Unschedulable", FaultCause::Pod(unscheduled)),
         ("ProbeFailing", FaultCause::Container(json!({"env": never, "readinessProbe": {"tcpSocket": {"port": 8080}}}))),
         ("PortClosed", FaultCause::Container(json!({"env": never}))),
-        (
-            "QuotaExceeded",
-            FaultCause::Refused("pods \"a-0\" is forbidden: exceeded quota: q, used: pods=1, limited: pods=1"),
-        ),
+        ("QuotaExceeded", FaultCause::Refused(quota)),
         ("AdmissionDenied", FaultCause::Refused("admission webhook \"w.example\" denied the request: no")),
     ]
 }
@@ -72,7 +67,6 @@ async fn terminal(env: &TestEnv, words: &[&str]) -> String {
     printed + &failed
 }
 
-/// One workload that fails.
 struct Failing<'a> {
     env: &'a TestEnv,
     name: String,
@@ -149,13 +143,12 @@ impl Failing<'_> {
 
     async fn fault(&self) -> anyhow::Result<Fault> {
         let mut found = None;
-        self.env
-            .until(SOON, &format!("the fault {} of {}", self.reason, self.name), async || {
-                let status = self.env.scaler(&self.name).await?.status.unwrap_or_default();
-                found = status.fault.filter(|fault| fault.reason == self.reason);
-                Ok(found.is_some())
-            })
-            .await?;
+        let is_found = async || {
+            let status = self.env.scaler(&self.name).await?.status.unwrap_or_default();
+            found = status.fault.filter(|fault| fault.reason == self.reason);
+            Ok(found.is_some())
+        };
+        self.env.until(SOON, &format!("the fault {} of {}", self.reason, self.name), is_found).await?;
         found.context("just found")
     }
 
@@ -216,7 +209,6 @@ impl Failing<'_> {
     }
 }
 
-/// Goal: the scenarios below, in one cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn faults_of_pods_are_reported_until_they_end() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -255,7 +247,6 @@ async fn a_crash_loop_without_a_probe_scales_back_to_zero(env: &TestEnv) -> anyh
     env.until(SOON, "Ready, since the target has changed", async || is_ready("True").await).await
 }
 
-/// Goal: a fault that ends in time fails no request.
 async fn a_secret_that_is_created_late_fails_no_request(env: &TestEnv) -> anyhow::Result<()> {
     let late = json!({"env": [{"name": "HELLO_TEXT", "valueFrom": {"secretKeyRef": {"name": "later", "key": "a"}}}]});
     let failing = Failing { env, name: "late".into(), reason: "SecretMissing", cause: FaultCause::Container(late) };

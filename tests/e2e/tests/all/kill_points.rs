@@ -16,14 +16,13 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use local::up::system::NAMESPACE;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::pin::pin;
 use tempfile::TempDir;
 
@@ -62,13 +61,12 @@ impl Owned {
         let service = comparable(space.api::<Service>().get(name).await?)?;
         ensure!(service == self.service, "{service} instead of {}", self.service);
         ensure!(space.replicas(name).await? >= 1, "{name} is left at zero");
-        space
-            .until(SOON, &format!("no slice of ours for {name}"), async || {
-                let ours = format!("{}={}", names::SLICE_MANAGED_BY, names::MANAGED_BY);
-                let slices = space.api::<EndpointSlice>().list(&ListParams::default().labels(&ours)).await?;
-                Ok(!slices.iter().any(|slice| slice.name_any().starts_with(name)))
-            })
-            .await
+        let ours = ListParams::default().labels(&format!("{}={}", names::SLICE_MANAGED_BY, names::MANAGED_BY));
+        let has_no_slice = async || {
+            let slices = space.api::<EndpointSlice>().list(&ours).await?;
+            Ok(!slices.iter().any(|slice| slice.name_any().starts_with(name)))
+        };
+        space.until(SOON, &format!("no slice of ours for {name}"), has_no_slice).await
     }
 }
 
@@ -118,7 +116,7 @@ struct Pair {
 
 impl Pair {
     async fn start() -> anyhow::Result<Self> {
-        let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
+        let parts = Parts::start().await?;
         let tap = Tap::start(&parts.kubeconfig).await?;
         let autoscaler = parts.start_plane(parts.autoscaler, tap.kubeconfig(), &[]).await?;
         parts.publish(parts.autoscaler, true).await?;
@@ -148,7 +146,7 @@ impl Pair {
             Victim::Autoscaler => (self.parts.autoscaler, self.tap.kubeconfig(), &mut self.autoscaler),
             Victim::Activator => (self.parts.activator, self.parts.kubeconfig.as_path(), &mut self.activator),
         };
-        process.kill_now().await?;
+        process.kill().await?;
         self.parts.publish(plane, false).await?;
         no_selector_is_lost(space).await?;
         self.tap.clear();
@@ -199,13 +197,12 @@ async fn kill_after_each_write(victim: Victim) -> anyhow::Result<()> {
     pair.parts.end(pair.activator, pair.autoscaler).await
 }
 
-/// Goal: an autoscaler that is killed after any of its writes continues when it is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_autoscaler_may_be_killed_after_each_write() -> anyhow::Result<()> {
     kill_after_each_write(Victim::Autoscaler).await
 }
 
-/// Goal: the same if the activator is killed, which must confirm port numbers.
+/// The activator must confirm port numbers.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_activator_may_be_killed_after_each_write() -> anyhow::Result<()> {
     kill_after_each_write(Victim::Activator).await
@@ -224,25 +221,22 @@ struct Rivals {
 impl Rivals {
     /// Starts both, and the activator. Returns them with a namespace.
     async fn start() -> anyhow::Result<(Self, Space)> {
-        let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
-        let election = json!({"metadata": {"name": "config-leader-election"}, "data": {
-            "buckets": "1", "lease-duration": "8s", "renew-deadline": "6s", "retry-period": "1s"}});
-        let maps: Api<ConfigMap> = Api::namespaced(parts.client.clone(), NAMESPACE);
-        maps.create(&PostParams::default(), &serde_json::from_value(election)?).await?;
+        let parts = Parts::start().await?;
+        let space = Space::create_in(parts.client.clone()).await?;
+        let election = json!({"buckets": "1", "lease-duration": "8s", "renew-deadline": "6s", "retry-period": "1s"});
+        space.configure("config-leader-election", election).await?;
         let planes = [parts.autoscaler, parts.second_autoscaler()];
         let taps = [Tap::start(&parts.kubeconfig).await?, Tap::start(&parts.kubeconfig).await?];
         let first = parts.start_plane(planes[0], taps[0].kubeconfig(), &[]).await?;
         let second = parts.start_plane(planes[1], taps[1].kubeconfig(), &[]).await?;
         parts.publish_all(&planes.map(|plane| (plane, true))).await?;
         let activator = parts.run(parts.activator).await?;
-        let space = Space::create_in(parts.client.clone()).await?;
         let mut rivals = Self { parts, planes, taps, processes: [first, second], activator, leader: 0 };
         space.until(SOON, "a leader", async || Ok(rivals.holder().await?.is_some())).await?;
         rivals.leader = rivals.holder().await?.context("just found")?;
         Ok((rivals, space))
     }
 
-    /// Returns the holder of the lease.
     async fn holder(&self) -> anyhow::Result<Option<usize>> {
         let leases: Api<Lease> = Api::namespaced(self.parts.client.clone(), NAMESPACE);
         let lease = leases.get_opt(&common::ownership::bucket_names(1)[0]).await?;
@@ -260,16 +254,15 @@ impl Rivals {
         then: impl Future<Output = anyhow::Result<()>>,
     ) -> anyhow::Result<()> {
         let (former, next) = (self.leader, 1 - self.leader);
-        space
-            .until(SOON, "the leader's writes", async || {
-                for (name, stopped) in stops {
-                    if stopped.borrow().is_none() && !state(name).await? {
-                        return Ok(false);
-                    }
+        let has_written = async || {
+            for (name, stopped) in stops {
+                if stopped.borrow().is_none() && !state(name).await? {
+                    return Ok(false);
                 }
-                Ok(true)
-            })
-            .await?;
+            }
+            Ok(true)
+        };
+        space.until(SOON, "the leader's writes", has_written).await?;
         ensure!(self.taps[former].pending() > 0, "no write is under way");
         let published = |is_frozen: bool| {
             self.planes.map(|plane| (plane, !is_frozen || plane.address != self.planes[former].address))
@@ -306,9 +299,9 @@ impl Rivals {
 /// Number of workloads; for each, a different write is late.
 const WORKLOADS: usize = 10;
 
-async fn create_all(space: &Space, prefix: &str, replicas: i32) -> anyhow::Result<Vec<Owned>> {
+async fn create_all(space: &Space, prefix: &str) -> anyhow::Result<Vec<Owned>> {
     let names = (1..=WORKLOADS).map(|n| format!("{prefix}-{n:02}"));
-    try_join_all(names.map(|name| Owned::create(space, Workload::new(&name).replicas(replicas)))).await
+    try_join_all(names.map(|name| Owned::create(space, Workload::new(&name)))).await
 }
 
 /// Holds back the first write about the first workload, the second about the second, and so on.
@@ -316,7 +309,6 @@ fn stop_each(tap: &Tap, all: &[Owned]) -> Vec<(String, Stopped)> {
     all.iter().zip(1..).map(|(one, n)| (one.name().to_owned(), tap.stop(one.name(), n, Held::Request))).collect()
 }
 
-/// Restores all workloads.
 async fn restore_all(space: &Space, all: &[Owned]) -> anyhow::Result<()> {
     try_join_all(all.iter().map(|owned| owned.delete_scaler(space))).await?;
     try_join_all(all.iter().map(|owned| space.until_gone(owned.name()))).await?;
@@ -336,7 +328,7 @@ async fn all_are_restored(space: &Space, all: &[Owned]) -> anyhow::Result<()> {
 async fn late_writes_of_a_leader_that_froze_while_adopting_are_harmless() -> anyhow::Result<()> {
     let (mut rivals, space) = Rivals::start().await?;
     for kind in ["/configmaps", ""] {
-        let all = create_all(&space, if kind.is_empty() { "each" } else { "ledger" }, 0).await?;
+        let all = create_all(&space, if kind.is_empty() { "each" } else { "ledger" }).await?;
         let tap = &rivals.taps[rivals.leader];
         let stops = match kind.is_empty() {
             true => stop_each(tap, &all),
@@ -353,11 +345,10 @@ async fn late_writes_of_a_leader_that_froze_while_adopting_are_harmless() -> any
     rivals.end().await
 }
 
-/// Goal: the same for a leader that restores workloads.
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_of_a_leader_that_froze_while_restoring_are_harmless() -> anyhow::Result<()> {
     let (mut rivals, space) = Rivals::start().await?;
-    let all = create_all(&space, "each", 0).await?;
+    let all = create_all(&space, "each").await?;
     try_join_all(all.iter().map(|owned| owned.adopt(&space))).await?;
     try_join_all(all.iter().map(|owned| space.until_served(owned.name()))).await?;
     let stops = stop_each(&rivals.taps[rivals.leader], &all);
@@ -401,7 +392,6 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 }
 "#;
 
-/// Wall clock of one process.
 struct Clock {
     folder: TempDir,
     offset: File,
@@ -425,7 +415,7 @@ impl Clock {
     }
 
     fn environment(&self) -> [(&'static str, String); 2] {
-        let path = |file: &str| Path::new(self.folder.path()).join(file).display().to_string();
+        let path = |file: &str| self.folder.path().join(file).display().to_string();
         [("LD_PRELOAD", path("clock.so")), ("CLOCK_OFFSET", path("offset"))]
     }
 }
@@ -433,7 +423,7 @@ impl Clock {
 /// Sets the victim's clock forward and back by an hour. Each time a workload wakes and scales to zero, another one is
 /// adopted and restored, and a busy one loses neither pods nor requests.
 async fn set_clock_of(victim: Victim) -> anyhow::Result<()> {
-    let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
+    let parts = Parts::start().await?;
     let (clock, right) = (Clock::new().await?, Clock::new().await?);
     let clocks = match victim {
         Victim::Autoscaler => [&clock, &right],
@@ -466,25 +456,22 @@ async fn set_clock_of(victim: Victim) -> anyhow::Result<()> {
         other.delete_scaler(&space).await?;
         space.until_gone(other.name()).await?;
         other.is_restored(&space).await?;
-        space
-            .until(ASLEEP, "the idle workload to be at zero", async || {
-                ensure!(space.replicas("busy").await? >= 1, "scaled to zero under load");
-                space.is_asleep("idle").await
-            })
-            .await?;
+        let is_asleep = async || {
+            ensure!(space.replicas("busy").await? >= 1, "scaled to zero under load");
+            space.is_asleep("idle").await
+        };
+        space.until(ASLEEP, "the idle workload to be at zero", is_asleep).await?;
     }
     busy.end().await?;
     no_number_is_leaked(&space).await?;
     parts.end(activator, autoscaler).await
 }
 
-/// Goal: an autoscaler's wall clock may jump by an hour in either direction.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_autoscalers_wall_clock_may_jump() -> anyhow::Result<()> {
     set_clock_of(Victim::Autoscaler).await
 }
 
-/// Goal: the same for an activator's.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_activators_wall_clock_may_jump() -> anyhow::Result<()> {
     set_clock_of(Victim::Activator).await

@@ -1,5 +1,7 @@
 //! ZeroScalers alongside other controllers: tools that reapply manifests, and targets of other kinds.
 
+use crate::install::manifests::{apply, documents, folder};
+use crate::shared::until_scaler;
 use anyhow::{Context, bail};
 use common_api::ZeroScaler;
 use e2e::bare::definition;
@@ -7,32 +9,26 @@ use e2e::test_env::{ASLEEP, SOON, program};
 use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use local::up::UpOptions;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Returns the time between two applications and the total time; `E2E_GITOPS_SECONDS` overrides them, such as `30,300`.
-fn cycle() -> anyhow::Result<(Duration, Duration)> {
-    let text = std::env::var("E2E_GITOPS_SECONDS").unwrap_or_else(|_| "2,20".to_owned());
-    let (each, all) = text.split_once(',').context("E2E_GITOPS_SECONDS: EACH,ALL")?;
-    Ok((Duration::from_secs(each.parse()?), Duration::from_secs(all.parse()?)))
-}
+/// Time between two applications of manifests, and the total time.
+const EACH: Duration = Duration::from_secs(2);
+const ALL: Duration = Duration::from_secs(20);
 
 /// Goal: a tool that reapplies the manifests of a workload and its Service under load, including replicas and selector,
 /// costs no request. The autoscaler never decides that there is no load, and the Service stays taken over. Method:
 /// server-side apply, forced, as Argo CD and Flux do, with load by the Service's address and by the activator.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_reapplies_manifests_costs_no_request() -> anyhow::Result<()> {
-    let (each, all) = cycle()?;
     let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let workload = Workload::new("applied").replicas(1).env("HELLO_LATENCY_MS", 100).set("scale.load.concurrency", 4);
     let deployment = workload.deployment(&program()?);
@@ -59,23 +55,20 @@ async fn a_tool_that_reapplies_manifests_costs_no_request() -> anyhow::Result<()
     })
     .await?;
 
-    let (begun, mut next, mut applied) = (Instant::now(), Instant::now(), 0);
+    let (begun, mut next) = (Instant::now(), Instant::now());
     let mut decided = BTreeSet::new();
-    while begun.elapsed() < all {
+    while begun.elapsed() < ALL {
         if Instant::now() >= next {
             apply().await?;
-            (next, applied) = (next + each, applied + 1);
+            next += EACH;
         }
         decided.extend(env.scaler("applied").await?.status.and_then(|status| status.desired));
         assert!(env.replicas("applied").await? >= 1, "scaled to zero under load");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     for clients in loads {
-        let outcome = clients.stop().await?;
-        eprintln!("{} answered, {} lost, p99 {:?}", outcome.ok, outcome.failures(), outcome.quantile(0.99));
-        outcome.none_lost()?;
+        clients.end().await?;
     }
-    eprintln!("{applied} times applied; decided on {decided:?} pods");
     // Four pods for ten requests. Two reports in one second, after the machine stalled, count twice in the panic
     // window.
     assert!(decided.iter().all(|pods| (2..=8).contains(pods)), "{decided:?}");
@@ -86,8 +79,7 @@ async fn a_tool_that_reapplies_manifests_costs_no_request() -> anyhow::Result<()
     .await?;
     env.until_asleep("applied").await?;
     env.load(Entry::Activator, "applied").get_ok("/").await?;
-    env.api::<ZeroScaler>().delete("applied", &DeleteParams::default()).await?;
-    env.until_gone("applied").await?;
+    env.delete_scaler("applied").await?;
     let restored = env.api::<Service>().get("applied").await?;
     assert_eq!(restored.spec.and_then(|spec| spec.selector), Some([("app".into(), "applied".into())].into()));
     env.end().await
@@ -172,24 +164,6 @@ async fn control_replica_set(
     Ok(())
 }
 
-/// Applies the shipped role that lets the autoscaler scale Rollouts.
-async fn allow_rollouts(env: &TestEnv) -> anyhow::Result<()> {
-    let roles = include_str!("../../../../deploy/kubernetes/argo-rollouts/roles.yaml");
-    let params = PatchParams::apply("test").force();
-    for document in serde_yaml_ng::Deserializer::from_str(roles) {
-        let object = Value::deserialize(document)?;
-        let name = object["metadata"]["name"].as_str().context("a name")?.to_owned();
-        if object["kind"] == "ClusterRole" {
-            let api: Api<ClusterRole> = Api::all(env.client.clone());
-            api.patch(&name, &params, &Patch::Apply(&object)).await?;
-        } else {
-            let api: Api<ClusterRoleBinding> = Api::all(env.client.clone());
-            api.patch(&name, &params, &Patch::Apply(&object)).await?;
-        }
-    }
-    Ok(())
-}
-
 /// Goal: StatefulSets, and unknown kinds, scale to zero, wake and are restored like Deployments: a kind with a pod
 /// template, and one whose pods only its status identifies. Without the permission to read them, that is reported.
 /// Method: the test simulates their controllers.
@@ -197,8 +171,7 @@ async fn allow_rollouts(env: &TestEnv) -> anyhow::Result<()> {
 async fn targets_of_other_kinds_scale_to_zero_wake_and_are_restored() -> anyhow::Result<()> {
     let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(env.client.clone());
-    let params = PatchParams::apply("test").force();
-    definitions.patch("rollouts.argoproj.io", &params, &Patch::Apply(&rollouts())).await?;
+    apply(&env.client, &rollouts(), false).await?;
     // A real API server has a controller for StatefulSets.
     let has_controllers = std::env::var_os("E2E_KUBECONFIG").is_some();
     let rows = [
@@ -211,12 +184,8 @@ async fn targets_of_other_kinds_scale_to_zero_wake_and_are_restored() -> anyhow:
         let api: Api<DynamicObject> = Api::namespaced_with(env.client.clone(), &env.namespace, &types);
         let workload = Workload::new(name);
         let pods = workload.deployment(&program()?)["spec"].clone();
-        let spec = match has_template {
-            true => pods.clone(),
-            false => {
-                json!({"replicas": 0, "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}})
-            }
-        };
+        let reference = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+        let spec = if has_template { pods.clone() } else { json!({"replicas": 0, "workloadRef": reference}) };
         let mut object =
             json!({"apiVersion": types.api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
         if kind == "StatefulSet" {
@@ -235,15 +204,15 @@ async fn targets_of_other_kinds_scale_to_zero_wake_and_are_restored() -> anyhow:
         scaler["spec"]["target"] = json!({"apiVersion": types.api_version, "kind": kind, "name": name});
         env.create::<ZeroScaler>(scaler).await?;
         if name == "rolled" {
-            env.until(SOON, "the missing permission to be reported", async || {
-                let object = env.scaler(name).await?;
-                let ready = object.condition("Ready").map(|ready| (ready.reason.clone(), ready.message.clone()));
-                let is_named =
-                    |message: &str| message.starts_with("spec.target: rollouts.argoproj.io of argoproj.io/v1alpha1");
-                Ok(ready.is_some_and(|(reason, message)| reason == "TargetUnreadable" && is_named(&message)))
+            let message = "spec.target: rollouts.argoproj.io of argoproj.io/v1alpha1";
+            until_scaler(&env, name, "the missing permission to be reported", |object| {
+                let ready = object.condition("Ready");
+                ready.is_some_and(|ready| ready.reason == "TargetUnreadable" && ready.message.starts_with(message))
             })
             .await?;
-            allow_rollouts(&env).await?;
+            for object in documents(&folder().join("argo-rollouts/roles.yaml"))? {
+                apply(&env.client, &object, false).await?;
+            }
         }
         env.until(ASLEEP, "Ready", async || Ok(env.scaler(name).await?.is_ready())).await?;
         let load = env.load(Entry::Activator, name);
@@ -257,13 +226,10 @@ async fn targets_of_other_kinds_scale_to_zero_wake_and_are_restored() -> anyhow:
                 bail!("{kind} {name}, {turn}: no answer; {has} replicas, {pods} pods; {status:#?}");
             };
             assert_eq!(answer.status, 200, "{kind} {name}: {turn}");
-            env.until(ASLEEP, "no replicas and no pods", async || {
-                Ok(replicas().await? == 0 && env.pods(name).await?.is_empty())
-            })
-            .await?;
+            let is_asleep = async || Ok(replicas().await? == 0 && env.pods(name).await?.is_empty());
+            env.until(ASLEEP, "no replicas and no pods", is_asleep).await?;
         }
-        env.api::<ZeroScaler>().delete(name, &DeleteParams::default()).await?;
-        env.until_gone(name).await?;
+        env.delete_scaler(name).await?;
         assert_eq!(replicas().await?, 1, "{kind} {name}: restored");
         if let Some(control) = control {
             assert!(!control.is_finished(), "{:?}", control.await);

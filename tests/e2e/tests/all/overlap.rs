@@ -6,9 +6,8 @@ use common_api::zeroscaler::SleepState;
 use e2e::space::SOON;
 use e2e::test_env::program;
 use e2e::{Entry, Load, TestEnv, Workload};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Pod, Service};
-use kube::Resource;
 use kube::api::{DeleteParams, ListParams};
 use local::up::UpOptions;
 use serde_json::{Value, json};
@@ -24,7 +23,6 @@ fn like_web(name: &str, replicas: i32) -> anyhow::Result<Value> {
     Ok(deployment)
 }
 
-/// Returns the number of ready pods of this Deployment.
 async fn ready(env: &TestEnv, name: &str) -> anyhow::Result<usize> {
     let pods = env.pods("web").await?;
     let is_of = |pod: &&Pod| pod.metadata.name.as_ref().is_some_and(|pod| pod.starts_with(&format!("{name}-")));
@@ -55,10 +53,6 @@ async fn call_until(
     .await
 }
 
-async fn pods_owned(env: &TestEnv) -> anyhow::Result<Option<(String, String, String)>> {
-    env.condition("web", "PodsOwned").await
-}
-
 async fn until_asleep(env: &TestEnv) -> anyhow::Result<()> {
     env.until(ASLEEP, "the workload to be at zero", async || {
         let state = env.scaler("web").await?.status.map(|status| status.state);
@@ -77,7 +71,7 @@ async fn pods_of_other_owners_get_no_request_and_do_not_count() -> anyhow::Resul
     let env = TestEnv::with_short_grace(UpOptions { audit: Some(record.audit()), ..UpOptions::default() }).await?;
     env.create_workload(&Workload::new("web")).await?;
     env.until_served("web").await?;
-    ensure!(pods_owned(&env).await?.is_none(), "no other pods exist yet");
+    ensure!(env.condition("web", "PodsOwned").await?.is_none(), "no other pods exist yet");
     let load = env.load(Entry::Activator, "web");
     call(&load).await?;
     env.create::<Deployment>(like_web("other", 2)?).await?;
@@ -87,7 +81,7 @@ async fn pods_of_other_owners_get_no_request_and_do_not_count() -> anyhow::Resul
         "spec": template["spec"]});
     env.create::<Pod>(stray).await?;
     call_until(&env, &load, "the condition", async || {
-        let Some((status, reason, message)) = pods_owned(&env).await? else { return Ok(false) };
+        let Some((status, reason, message)) = env.condition("web", "PodsOwned").await? else { return Ok(false) };
         ensure!((status.as_str(), reason.as_str()) == ("False", "SelectorOverlaps"), "{status} {reason}: {message}");
         Ok(message.contains("(app=web) also matches pods of Deployment other and Pod stray."))
     })
@@ -105,15 +99,15 @@ async fn pods_of_other_owners_get_no_request_and_do_not_count() -> anyhow::Resul
             call(&load).await?;
         }
     }
-    ensure!(
-        record.has_request("autoscaler", "get", "replicasets"),
-        "the other pods' controllers are read from the API server"
-    );
+    ensure!(record.has_request("autoscaler", "get", "replicasets"), "controllers of the other pods are not read");
     ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
 
     env.api::<Pod>().delete("stray", &DeleteParams::default()).await?;
     env.api::<Deployment>().delete("other", &DeleteParams::background()).await?;
-    call_until(&env, &load, "the end of the condition", async || Ok(pods_owned(&env).await?.is_none())).await?;
+    call_until(&env, &load, "the end of the condition", async || {
+        Ok(env.condition("web", "PodsOwned").await?.is_none())
+    })
+    .await?;
     until_asleep(&env).await?;
     env.until(SOON, "the private Service's own selector", async || {
         let private = env.api::<Service>().get("web-private").await?;
@@ -124,39 +118,5 @@ async fn pods_of_other_owners_get_no_request_and_do_not_count() -> anyhow::Resul
     let events = env.api::<Event>().list(&ListParams::default()).await?.items;
     let count = events.iter().filter(|event| event.reason.as_deref() == Some("SelectorOverlaps")).count();
     ensure!(count == 1, "{count} events");
-    env.end().await
-}
-
-/// Goal: the pods of a ReplicaSet that a Deployment has adopted count as the Deployment's own, whatever their names
-/// are. Kubernetes' controller adopts ReplicaSets by their labels; here the test writes the owner reference.
-#[tokio::test(flavor = "multi_thread")]
-async fn pods_of_an_adopted_replica_set_count_as_own() -> anyhow::Result<()> {
-    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
-    let labels = json!({"app": "web", "pod-template-hash": "5d8f"});
-    let mut set = like_web("former-5d8f", 1)?;
-    (set["kind"], set["metadata"]["labels"]) = (json!("ReplicaSet"), labels.clone());
-    set["spec"]["selector"]["matchLabels"] = labels.clone();
-    set["spec"]["template"]["metadata"]["labels"] = labels;
-    env.create::<ReplicaSet>(set).await?;
-    env.until(SOON, "its pod", async || Ok(ready(&env, "former").await? == 1)).await?;
-    env.create_workload(&Workload::new("web").replicas(1)).await?;
-    let owner = env.api::<Deployment>().get("web").await?.controller_owner_ref(&()).context("a name and a uid")?;
-    let adopt = json!({"metadata": {"ownerReferences": [owner]}});
-    env.patch::<ReplicaSet>("former-5d8f", adopt).await?;
-    env.until(SOON, "one pod, the adopted one", async || {
-        let status = env.scaler("web").await?.status.unwrap_or_default();
-        let is_alone = status.pods.is_some_and(|pods| pods.ready == 1) && pods_owned(&env).await?.is_none();
-        Ok(is_alone && ready(&env, "former").await? == 1 && ready(&env, "web").await? == 0)
-    })
-    .await?;
-    let load = env.load(Entry::Activator, "web");
-    env.until_served("web").await?;
-    let answer = load.get("/").await?;
-    ensure!(answer.pod().is_some_and(|pod| pod.starts_with("former-")), "{answer:?}");
-    env.until_asleep("web").await?;
-    let edit = json!({"spec": {"template": {"metadata": {"annotations": {"edit": "1"}}}}});
-    env.patch::<Deployment>("web", edit).await?;
-    call(&load).await?;
-    ensure!(pods_owned(&env).await?.is_none() && env.scaler("web").await?.is_ready());
     env.end().await
 }

@@ -1,9 +1,10 @@
 //! Protocols of users' workloads with default settings: gRPC, WebSockets, event streams, and servers that speak first.
 
+use crate::shared::until_scaler;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::{PortProtocol, PortStatus};
+use common_api::zeroscaler::PortProtocol;
 use e2e::talk::GREETING;
 use e2e::test_env::{SOON, program};
 use e2e::{Load, TestEnv, Workload};
@@ -25,7 +26,6 @@ use tokio_tungstenite::tungstenite::Message;
 /// Longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Goal: each protocol is served with default settings: the scenarios below, in one cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_protocol_is_served() -> anyhow::Result<()> {
     let env = TestEnv::with_short_grace(UpOptions::default()).await?;
@@ -52,19 +52,15 @@ async fn call(at: SocketAddr) -> anyhow::Result<String> {
     Ok(status.to_str()?.to_owned())
 }
 
-/// Goal: with only the label, gRPC is served, at zero and awake.
 async fn a_label_suffices_for_grpc(env: &TestEnv) -> anyhow::Result<()> {
     let mut deployment = Workload::new("grpc").env("E2E_GRPC", 1).deployment(&program()?);
     deployment["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "true"});
     deployment["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": 8080}]);
     env.create::<Deployment>(deployment).await?;
     let ports = json!([{"port": 80, "targetPort": 8080}]);
-    env.create::<Service>(json!({"metadata": {"name": "grpc"}, "spec": {"selector": {"app": "grpc"}, "ports": ports}}))
-        .await?;
-    env.until(SOON, "Ready", async || {
-        Ok(env.api::<ZeroScaler>().get_opt("grpc").await?.is_some_and(|object| object.is_ready()))
-    })
-    .await?;
+    let service = json!({"selector": {"app": "grpc"}, "ports": ports});
+    env.create::<Service>(json!({"metadata": {"name": "grpc"}, "spec": service})).await?;
+    until_scaler(env, "grpc", "Ready", |object| object.is_ready()).await?;
     ensure!(env.is_asleep("grpc").await?, "no request was sent");
     for state in ["asleep", "awake"] {
         ensure!(call(env.service_address("grpc").await?).await.context(state)? == "0", "{state}");
@@ -72,7 +68,6 @@ async fn a_label_suffices_for_grpc(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: WebSockets and event streams outlast `wake.timeout`, at zero and awake.
 async fn streams_outlive_the_wake_timeout(env: &TestEnv) -> anyhow::Result<()> {
     const WAKE: Duration = Duration::from_secs(5);
     env.deploy(&Workload::new("streams").env("E2E_STREAMS", 1).set("wake.timeout", "5s")).await?;
@@ -100,14 +95,10 @@ async fn requests_of_ingresses_and_health_checks_are_served(env: &TestEnv) -> an
     const INGRESS: &str = "GET /headers HTTP/1.1\r\nhost: a.example\r\nx-forwarded-for: 203.0.113.9\r\n\
         x-forwarded-proto: https\r\nforwarded: for=203.0.113.9\r\nconnection: close\r\n\r\n";
     let host = format!(r#"["host","check.{}.svc"]"#, env.namespace);
-    for (name, request, expected) in [
-        (
-            "ingress",
-            INGRESS,
-            &[r#"["x-forwarded-proto","https"]"#, r#"["forwarded","for=203.0.113.9, for="#, ";proto=https"][..],
-        ),
-        ("check", "GET /headers HTTP/1.0\r\n\r\n", &[&host]),
-    ] {
+    let forwarded = [r#"["x-forwarded-proto","https"]"#, r#"["forwarded","for=203.0.113.9, for="#, ";proto=https"];
+    for (name, request, expected) in
+        [("ingress", INGRESS, &forwarded[..]), ("check", "GET /headers HTTP/1.0\r\n\r\n", &[&host])]
+    {
         env.deploy(&Workload::new(name)).await?;
         let at = env.service_address(name).await?;
         for state in ["asleep", "awake"] {
@@ -143,15 +134,6 @@ async fn greeted(at: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn port(env: &TestEnv, name: &str) -> anyhow::Result<PortStatus> {
-    let status = env.scaler(name).await?.status.context("a status")?;
-    status.ports.into_iter().next().context("a port")
-}
-
-async fn keep_awake(env: &TestEnv, name: &str, min: Option<i32>) -> anyhow::Result<()> {
-    env.patch::<ZeroScaler>(name, json!({"spec": {"scale": {"min": min}}})).await.map(drop)
-}
-
 /// Goal: a server that speaks first is served with default settings. On its well-known port it is served at once. On
 /// another port it is detected once it is awake, and until then a condition describes the remedy.
 async fn servers_that_speak_first_are_served(env: &TestEnv) -> anyhow::Result<()> {
@@ -164,24 +146,23 @@ async fn servers_that_speak_first_are_served(env: &TestEnv) -> anyhow::Result<()
     let mut silent = TcpStream::connect(at).await?;
     ensure!(timeout(Duration::from_secs(1), silent.read(&mut [0; 1])).await.is_err(), "the protocol is not known yet");
     drop(silent);
-    env.until(SOON, "a suggestion", async || {
-        let condition = env.condition("other", "ProtocolsDetected").await?;
-        Ok(condition.is_some_and(|(_, reason, message)| {
-            reason == "SilentConnections" && message.contains("[{name: \"7000\", protocol: tcp}]")
-        }))
+    until_scaler(env, "other", "a suggestion", |object| {
+        object.condition("ProtocolsDetected").is_some_and(|detected| {
+            detected.reason == "SilentConnections" && detected.message.contains("[{name: \"7000\", protocol: tcp}]")
+        })
     })
     .await?;
     ensure!(env.is_asleep("other").await?, "a silent connection woke it");
-    keep_awake(env, "other", Some(1)).await?;
+    env.patch::<ZeroScaler>("other", json!({"spec": {"scale": {"min": 1}}})).await?;
     env.until(SOON, "a pod", async || Ok(env.ready_pods("other").await? == 1)).await?;
     greeted(at).await.context("awake")?;
     env.until(SOON, "the port to be known", async || {
-        let port = port(env, "other").await?;
-        Ok(port.learned && port.protocol == PortProtocol::Tcp)
+        let status = env.scaler("other").await?.status.context("a status")?;
+        Ok(status.ports.iter().any(|port| port.learned && port.protocol == PortProtocol::Tcp))
     })
     .await?;
     ensure!(env.condition("other", "ProtocolsDetected").await?.is_none(), "it is known");
-    keep_awake(env, "other", None).await?;
+    env.patch::<ZeroScaler>("other", json!({"spec": {"scale": {"min": null}}})).await?;
     env.until_asleep("other").await?;
     greeted(at).await.context("asleep, once it is known")?;
     Ok(())

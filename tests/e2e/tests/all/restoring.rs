@@ -1,18 +1,13 @@
 //! Restoring workloads: by the autoscaler, and by `kubectl zeroscale release` if the autoscaler was removed first.
 
-use anyhow::{Context, ensure};
+use crate::shared::until_scaler;
+use anyhow::Context;
 use autoscaler::release::{Scope, release};
-use bytes::Bytes;
 use common::names;
 use common_api::ZeroScaler;
 use e2e::test_env::{SOON, comparable, program};
 use e2e::{Entry, TestEnv, Workload};
 use futures::StreamExt;
-use http::Request;
-use http::header::{CONNECTION, HOST};
-use http_body_util::{BodyExt, Empty};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
@@ -21,13 +16,9 @@ use kube::{Api, ResourceExt};
 use local::up::{PlaneId, UpOptions};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Returns the names of Zeroscale's slices.
@@ -114,23 +105,17 @@ async fn workloads_are_released_without_an_autoscaler() -> anyhow::Result<()> {
     let ends = CancellationToken::new();
     let fewest = min_addresses(&env, "going", ends.clone()).await?;
     let steps = released(&env, Scope::Named(env.namespace.clone(), vec!["going".to_owned()])).await?;
-    assert!(
-        steps.contains("Deployment going was scaled from 0 to 2") && steps.contains("service/going was given back"),
-        "{steps}"
-    );
+    let done = ["Deployment going was scaled from 0 to 2", "service/going was given back"];
+    assert!(done.iter().all(|step| steps.contains(step)), "{steps}");
     env.until_gone("going").await?;
-    env.until(SOON, "no slice of ours for it", async || {
-        Ok(!slices(&env).await?.iter().any(|slice| slice.starts_with("going")))
-    })
-    .await?;
+    let is_rid_of_slices = async || Ok(!slices(&env).await?.iter().any(|slice| slice.starts_with("going")));
+    env.until(SOON, "no slice of ours for it", is_rid_of_slices).await?;
     ends.cancel();
     assert!(fewest.await? >= 1, "the Service was without an endpoint");
     assert!(scalers.get("made").await?.metadata.deletion_timestamp.is_some(), "it is in no released scope");
     let steps = released(&env, Scope::Namespace(env.namespace.clone())).await?;
-    assert!(
-        steps.contains("service/orphan in namespace") && steps.contains("belonged to a ZeroScaler that is gone"),
-        "{steps}"
-    );
+    let done = ["service/orphan in namespace", "belonged to a ZeroScaler that is gone"];
+    assert!(done.iter().all(|step| steps.contains(step)), "{steps}");
     env.until_gone("made").await?;
     for (name, before) in ["going", "staying", "orphan"].into_iter().zip(&before) {
         assert_eq!(comparable(env.api::<Service>().get(name).await?)?, *before, "{name}");
@@ -155,72 +140,6 @@ async fn workloads_are_released_without_an_autoscaler() -> anyhow::Result<()> {
     env.end().await
 }
 
-/// Sends a request every 50 ms until `ends`, on one connection while it lasts. Counts each response in `answered`, and
-/// returns the number of connections that a response closed. If a slow machine lets a connection idle for a second, it
-/// may be closed without a response while the next request is in flight. That request is sent again, and the close
-/// counts. Fails if another request is refused or broken off.
-async fn send_requests(at: SocketAddr, answered: Arc<AtomicUsize>, ends: CancellationToken) -> anyhow::Result<usize> {
-    let (mut idle, mut closed): (Option<SendRequest<Empty<Bytes>>>, _) = (None, 0);
-    let mut last = Instant::now();
-    while !ends.is_cancelled() {
-        let was_idle = idle.is_some() && last.elapsed() >= Duration::from_secs(1);
-        let mut client = match idle.take() {
-            Some(client) if !client.is_closed() => client,
-            _ => {
-                let (client, connection) = http1::handshake(TokioIo::new(TcpStream::connect(at).await?)).await?;
-                tokio::spawn(connection);
-                client
-            }
-        };
-        let request = Request::get("/").header(HOST, "persistent").body(Empty::new())?;
-        let exchange = async {
-            client.ready().await?;
-            let (head, body) = client.send_request(request).await?.into_parts();
-            Ok::<_, hyper::Error>((head, body.collect().await?.to_bytes()))
-        };
-        let (head, body) = match timeout(SOON, exchange).await? {
-            Err(error) if was_idle && (error.is_incomplete_message() || error.is_canceled()) => {
-                closed += 1;
-                continue;
-            }
-            answer => answer.context("on a connection that no response had closed")?,
-        };
-        last = Instant::now();
-        ensure!(head.status == 200, "{}: {}", head.status, String::from_utf8_lossy(&body));
-        match head.headers.get(CONNECTION).is_some_and(|value| value == "close") {
-            true => closed += 1,
-            false => idle = Some(client),
-        }
-        answered.fetch_add(1, Ordering::Relaxed);
-        sleep(Duration::from_millis(50)).await;
-    }
-    Ok(closed)
-}
-
-/// Goal: a client with a persistent connection to an activator loses no request when the workload is restored: a
-/// response closes the connection while the workload is still known, and the next connection leads to the pods.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_persistent_connection_ends_before_its_workload_is_restored() -> anyhow::Result<()> {
-    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
-    env.deploy(&Workload::new("persistent").replicas(1)).await?;
-    let address = env.service_address("persistent").await?;
-    env.until_asleep("persistent").await?;
-    let (answered, ends) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
-    let requests = tokio::spawn(send_requests(address, answered.clone(), ends.clone()));
-    let ten_more = async |when: &str| {
-        let enough = answered.load(Ordering::Relaxed) + 10;
-        let is_enough = async || Ok(answered.load(Ordering::Relaxed) >= enough || requests.is_finished());
-        env.until(SOON, when, is_enough).await
-    };
-    ten_more("answers by an activator").await?;
-    env.api::<ZeroScaler>().delete("persistent", &DeleteParams::default()).await?;
-    env.until_gone("persistent").await?;
-    ten_more("answers by pods").await?;
-    ends.cancel();
-    assert!(requests.await?? >= 1, "no response closed the connection");
-    env.end().await
-}
-
 /// Goal: an edit of the target restores the former workload with its Service, byte for byte, and takes over the new
 /// one; also if the edit is made while no autoscaler runs.
 #[tokio::test(flavor = "multi_thread")]
@@ -230,15 +149,9 @@ async fn an_edit_of_the_target_restores_the_former_one() -> anyhow::Result<()> {
     env.create::<ZeroScaler>(Workload::new("former").scaler()).await?;
     env.until_served("former").await?;
     env.until_asleep("former").await?;
-    let scalers = env.api::<ZeroScaler>();
-    let edit = async |to: &str| -> anyhow::Result<()> {
-        env.patch::<ZeroScaler>("former", json!({"spec": {"target": {"name": to}}})).await.map(drop)
-    };
     let moved = async |to: &str, from: &str, replicas: i32, before: &str| -> anyhow::Result<()> {
-        env.until(SOON, "the other one to be served", async || {
-            let object = scalers.get("former").await?;
-            let served = object.status.as_ref().and_then(|status| status.service.as_deref());
-            Ok(object.is_ready() && served == Some(to))
+        until_scaler(&env, "former", "the other one to be served", |object| {
+            object.is_ready() && object.status.is_some_and(|status| status.service.as_deref() == Some(to))
         })
         .await?;
         assert_eq!(env.replicas(from).await?, replicas, "{from} has its former replicas");
@@ -252,10 +165,10 @@ async fn an_edit_of_the_target_restores_the_former_one() -> anyhow::Result<()> {
         let load = env.load(Entry::Service, from);
         env.until(SOON, "the former one by its own pods", async || Ok(load.get("/").await?.status == 200)).await
     };
-    edit("latter").await?;
+    env.patch::<ZeroScaler>("former", json!({"spec": {"target": {"name": "latter"}}})).await?;
     moved("latter", "former", 2, &before[0]).await?;
     env.cluster.kill_plane(PlaneId::Autoscaler(0));
-    edit("former").await?;
+    env.patch::<ZeroScaler>("former", json!({"spec": {"target": {"name": "former"}}})).await?;
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
     moved("former", "latter", 1, &before[1]).await?;
     env.end().await
@@ -284,14 +197,11 @@ async fn the_deletion_of_a_namespace_waits_only_for_the_autoscaler() -> anyhow::
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(5) + (env.stalls.total() - stalled), "{took:?}");
     env.until(SOON, "the end of the first", async || is_gone(&first.namespace).await).await?;
-    eprintln!("a workload at zero was restored in {took:?}, and its namespace is gone");
 
     env.cluster.kill_plane(PlaneId::Autoscaler(0));
     namespaces.delete(&second.namespace, &DeleteParams::default()).await?;
-    env.until(SOON, "nothing but the ZeroScaler", async || {
-        Ok(second.api::<Deployment>().list(&ListParams::default()).await?.items.is_empty())
-    })
-    .await?;
+    let is_empty = async || Ok(second.api::<Deployment>().list(&ListParams::default()).await?.items.is_empty());
+    env.until(SOON, "nothing but the ZeroScaler", is_empty).await?;
     assert!(!is_gone(&second.namespace).await?, "it hangs");
     release(&env.client, &Scope::Namespace(second.namespace.clone()), |_| ()).await?;
     env.until(SOON, "the end of the second", async || is_gone(&second.namespace).await).await?;

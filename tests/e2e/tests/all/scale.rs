@@ -5,8 +5,6 @@ use anyhow::Context;
 use common_api::ZeroScaler;
 use e2e::test_env::{ASLEEP, SOON};
 use e2e::{Entry, TestEnv, Workload};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::DeleteParams;
 use local::up::UpOptions;
 use serde_json::json;
 use std::time::Duration;
@@ -116,28 +114,3 @@ async fn edits_under_load_cost_no_request(env: &TestEnv, entry: Entry) -> anyhow
     Ok(())
 }
 both_ways!(edits_under_load_cost_no_request);
-
-async fn pods_killed_under_load_cost_no_get(env: &TestEnv, entry: Entry) -> anyhow::Result<()> {
-    let workload = workload("killed", entry).env("HELLO_LATENCY_MS", 50).set("scale.min", 3);
-    let name = &workload.name;
-    env.deploy(&workload).await?;
-    let load = env.load(entry, name);
-    load.get_ok("/").await?;
-    env.until(SOON, "three ready pods", async || Ok(env.ready_pods(name).await? == 3)).await?;
-    env.until_addresses(name, 1).await?; // Until then the ingress uses only the pods, and never retries.
-    let clients = load.start(8, "/");
-    for _ in 0..3 {
-        let victim = env.pods(name).await?.into_iter().find(e2e::test_env::is_ready);
-        let victim = victim.and_then(|pod| pod.metadata.name).context("no ready pod")?;
-        env.api::<Pod>().delete(&victim, &DeleteParams::default().grace_period(0)).await?;
-        env.until(SOON, "three ready pods again", async || {
-            let pods = env.pods(name).await?;
-            let gone = pods.iter().all(|pod| pod.metadata.name.as_deref() != Some(&victim));
-            Ok(gone && pods.iter().filter(|pod| e2e::test_env::is_ready(pod)).count() == 3)
-        })
-        .await?;
-    }
-    clients.end().await?;
-    Ok(())
-}
-both_ways!(pods_killed_under_load_cost_no_get);

@@ -1,5 +1,6 @@
 //! Several Services of one workload: each that clients call wakes it, and a scrape of its metrics does not.
 
+use crate::shared::until_scaler;
 use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ServicePath;
@@ -7,7 +8,6 @@ use e2e::test_env::{SOON, comparable, program};
 use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::DeleteParams;
 use local::up::UpOptions;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -62,11 +62,6 @@ async fn until_called(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     env.until(SOON, name, async || Ok(call(env, name).await.is_ok_and(|status| status == 200))).await
 }
 
-/// Returns the names of the served Services of `shop`, and those of its direct Services.
-async fn paths(env: &TestEnv) -> anyhow::Result<(Vec<String>, Vec<String>)> {
-    Ok(paths_of(&env.scaler("shop").await?))
-}
-
 /// Returns the names of served Services and of direct Services in one status.
 fn paths_of(object: &ZeroScaler) -> (Vec<String>, Vec<String>) {
     let services = object.status.iter().flat_map(|status| &status.services);
@@ -83,11 +78,7 @@ async fn edit(env: &TestEnv, services: Value, served: &[&str]) -> anyhow::Result
 }
 
 async fn until_served(env: &TestEnv, served: &[&str]) -> anyhow::Result<()> {
-    env.until(SOON, "Ready", async || {
-        let object = env.scaler("shop").await?;
-        Ok(object.is_ready() && paths_of(&object).0 == served)
-    })
-    .await
+    until_scaler(env, "shop", "Ready", |object| object.is_ready() && paths_of(&object).0 == served).await
 }
 
 async fn has_selector(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
@@ -102,7 +93,7 @@ async fn every_service_except_that_for_metrics_wakes_the_workload() -> anyhow::R
     let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let before = shop(&env).await?;
     until_served(&env, &SERVICES[..3]).await?;
-    ensure!(paths(&env).await?.1 == SERVICES[3..], "the one for metrics is direct");
+    ensure!(paths_of(&env.scaler("shop").await?).1 == SERVICES[3..], "the one for metrics is direct");
     let scraped = tokio::time::timeout(Duration::from_secs(2), call(&env, "d-metrics")).await;
     ensure!(!scraped.is_ok_and(|answer| answer.is_ok()), "no pod serves metrics at zero");
     ensure!(env.replicas("shop").await? == 0, "a scrape woke it");
@@ -119,13 +110,10 @@ async fn every_service_except_that_for_metrics_wakes_the_workload() -> anyhow::R
         ensure!(status == expected, "{name} on the shared port: {status}");
     }
     // An edit of the list restores Services that are not listed any more; another edit takes them over again.
-    let only = json!([{"name": "b-internal"}]);
-    edit(&env, only, &["b-internal"]).await?;
+    edit(&env, json!([{"name": "b-internal"}]), &["b-internal"]).await?;
     ensure!(!has_selector(&env, "b-internal").await?, "the one that is named stays");
-    env.until(SOON, "the others back", async || {
-        Ok(has_selector(&env, "a-public").await? && has_selector(&env, "c-edge").await?)
-    })
-    .await?;
+    let are_restored = async || Ok(has_selector(&env, "a-public").await? && has_selector(&env, "c-edge").await?);
+    env.until(SOON, "the others back", are_restored).await?;
     env.until_asleep("shop").await?;
     edit(&env, Value::Null, &SERVICES[..3]).await?;
     ensure!(call(&env, "a-public").await? == 200, "served again");
@@ -135,8 +123,7 @@ async fn every_service_except_that_for_metrics_wakes_the_workload() -> anyhow::R
     until_served(&env, &["a-public", "b-internal", "c-edge", "e-late"]).await?;
     ensure!(call(&env, "e-late").await? == 200, "the late one wakes it");
 
-    env.api::<ZeroScaler>().delete("shop", &DeleteParams::default()).await?;
-    env.until_gone("shop").await?;
+    env.delete_scaler("shop").await?;
     for service in before.into_iter().chain([late]) {
         let name = service.metadata.name.clone().context("a name")?;
         let now = comparable(env.api::<Service>().get(&name).await?)?;
@@ -191,11 +178,9 @@ async fn sticky(env: &TestEnv, name: &str, protocol: &str) -> anyhow::Result<Soc
 }
 
 async fn until_three_pods(env: &TestEnv, name: &str) -> anyhow::Result<()> {
-    env.until(SOON, "three pods", async || {
-        let status = env.scaler(name).await?.status.unwrap_or_default();
-        Ok(status.pods.is_some_and(|pods| pods.ready == 3))
-    })
-    .await
+    let has_three =
+        |object: ZeroScaler| object.status.and_then(|status| status.pods).is_some_and(|pods| pods.ready == 3);
+    until_scaler(env, name, "three pods", has_three).await
 }
 
 /// Sends requests of a client, and checks that the same pod responds to all once the activator knows all pods.

@@ -6,13 +6,11 @@
 
 use anyhow::ensure;
 use common_runtime::environment::Mode;
-use e2e::space::SOON;
+use e2e::space::until;
 use e2e::{CountingPods, MultiActivatorCluster, Process};
-use faults::stalls::Stalls;
 use std::time::Duration;
 
 const WORK: Duration = Duration::from_millis(50);
-const PODS: u32 = 5;
 
 /// Two activators that share one limit.
 struct SharedLimit {
@@ -22,20 +20,21 @@ struct SharedLimit {
 }
 
 impl SharedLimit {
-    async fn start(mode: Mode) -> anyhow::Result<Self> {
+    /// Starts everything; the first activator has this further environment. Waits until the second one reports this use
+    /// of the pods.
+    async fn start(mode: Mode, pods: u32, more: &[(&'static str, String)], sharing: &str) -> anyhow::Result<Self> {
         let cluster = MultiActivatorCluster::start(mode).await?;
-        let pods = CountingPods::start(&cluster.pod_addresses(PODS)?, WORK).await?;
-        let mut activators = Vec::new();
-        for n in [0, 1] {
-            activators.push(Process::start("activator", &[], &cluster.environment(n))?);
-        }
+        let pods = CountingPods::start(&cluster.pod_addresses(pods)?, WORK).await?;
+        let first = [&cluster.environment(0)[..], more].concat();
+        let activators =
+            vec![Process::start("activator", &[], &first)?, Process::start("activator", &[], &cluster.environment(1))?];
         for n in [0, 1] {
             cluster.until_serving(n).await?;
         }
         cluster.publish(&[(0, true), (1, true)]).await?;
         cluster.set_pods(&pods.addresses()).await?;
+        cluster.until_sharing(1, sharing).await?;
         for n in [0, 1] {
-            cluster.until_sharing(n, "shared").await?;
             ensure!(cluster.load(n).get("/").await?.status == 200, "activator {n}");
         }
         Ok(Self { cluster, pods, activators })
@@ -44,24 +43,25 @@ impl SharedLimit {
     /// Waits until every pod has responded to `more` requests since `before` was taken.
     async fn until_served(&self, what: &str, before: &[u64], more: u64) -> anyhow::Result<()> {
         let reached = || self.pods.served().iter().zip(before).all(|(now, before)| *now >= before + more);
-        until(what, reached).await
+        until(what, async || reached()).await
     }
-}
 
-async fn until(what: &str, mut reached: impl FnMut() -> bool) -> anyhow::Result<()> {
-    let (begun, stalls) = (tokio::time::Instant::now(), Stalls::new());
-    while !reached() {
-        ensure!(begun.elapsed() < SOON + stalls.total(), "waited in vain for {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    /// Ends the activators. No pod may have run two requests at once.
+    async fn end(self) -> anyhow::Result<()> {
+        ensure!(self.pods.most() == 1, "a pod ran {} requests at once", self.pods.most());
+        for mut activator in self.activators {
+            activator.kill().await?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Goal: each client is served as often as any other, whichever activator it uses, although one activator has three
 /// times as many clients, and pods have equal shares. A killed activator loses only the requests that it carried, and
 /// the other one has all pods soon. No pod ever runs two requests at once.
 async fn two_activators_share_one_limit(mode: Mode) -> anyhow::Result<()> {
-    let shared = SharedLimit::start(mode).await?;
+    let shared = SharedLimit::start(mode, 5, &[], "shared").await?;
+    shared.cluster.until_sharing(0, "shared").await?;
     let (few, many) = (4, 12);
     let before = shared.pods.served();
     let [at_few, at_many] = [shared.cluster.load(0).start(few, "/"), shared.cluster.load(1).start(many, "/")];
@@ -103,43 +103,21 @@ async fn the_survivor_has_all_pods(mut shared: SharedLimit) -> anyhow::Result<()
     let before = shared.pods.served();
     shared.until_served("all pods to be used by the one that is alone", &before, 10).await?;
     surviving.end().await?;
-    ensure!(shared.pods.most() == 1, "a pod ran {} requests at once", shared.pods.most());
-    for activator in shared.activators {
-        activator.kill().await?;
-    }
-    Ok(())
+    shared.end().await
 }
 
 /// Goal: if one of them is configured not to share, like one of an older version, none shares, and all requests get a
 /// response under the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_activator_that_does_not_share_makes_all_divide() -> anyhow::Result<()> {
-    let cluster = MultiActivatorCluster::start(Mode::Knative).await?;
-    let pods = CountingPods::start(&cluster.pod_addresses(4)?, WORK).await?;
-    let mut activators = Vec::new();
-    for n in [0, 1] {
-        let mut env = cluster.environment(n);
-        if n == 0 {
-            env.push(("ZEROSCALE_SHARE_PODS", "false".to_owned()));
-        }
-        activators.push(Process::start("activator", &[], &env)?);
-    }
-    for n in [0, 1] {
-        cluster.until_serving(n).await?;
-    }
-    cluster.publish(&[(0, true), (1, true)]).await?;
-    cluster.set_pods(&pods.addresses()).await?;
-    cluster.until_sharing(1, "divided").await?;
-    let clients = [cluster.load(0).start(4, "/"), cluster.load(1).start(4, "/")];
-    until("every pod's part", || pods.served().iter().all(|served| *served >= 10)).await?;
+    let own = [("ZEROSCALE_SHARE_PODS", "false".to_owned())];
+    let divided = SharedLimit::start(Mode::Knative, 4, &own, "divided").await?;
+    let clients = [0, 1].map(|n| divided.cluster.load(n).start(4, "/"));
+    divided.until_served("every pod's part", &[0; 4], 10).await?;
     for clients in clients {
         ensure!(clients.end().await?.ok > 0);
     }
-    ensure!(pods.most() == 1, "a pod ran {} requests at once", pods.most());
-    for activator in activators {
-        activator.kill().await?;
-    }
-    Ok(())
+    divided.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 /// Number of visitors.
 const STREAMS: usize = 10_000;
@@ -43,7 +43,7 @@ async fn open(address: std::net::SocketAddr, host: String) -> anyhow::Result<Opt
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_of_waiting_pages_are_bounded() -> anyhow::Result<()> {
     common_runtime::descriptor::raise_limit();
-    let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
+    let parts = Parts::start().await?;
     let deciding = parts.run(parts.autoscaler).await?;
     let forwarding = parts.run(parts.activator).await?;
     let id = forwarding.id().context("it runs")?;
@@ -61,7 +61,7 @@ async fn streams_of_waiting_pages_are_bounded() -> anyhow::Result<()> {
     let address = parts.activator.address;
     let warm = Load::new(address, format!("warm.{}", space.namespace));
     warm.get_ok("/").await?;
-    let (before, clients, begun) = (resident()?, warm.start(2, "/"), Instant::now());
+    let (before, clients) = (resident()?, warm.start(2, "/"));
     let (mut visitors, mut streams, mut refused) = (JoinSet::new(), Vec::new(), 0);
     let mut next = 0;
     while streams.len() + refused < STREAMS {
@@ -81,28 +81,18 @@ async fn streams_of_waiting_pages_are_bounded() -> anyhow::Result<()> {
             None => refused += 1,
         }
     }
-    let took = begun.elapsed();
     let after = resident()?;
     assert!(streams.len() >= SERVED_MIN, "{} served, {refused} refused", streams.len());
-    let others = clients.end().await?;
-    eprintln!(
-        "{STREAMS} streams in {took:.1?}: {} served, {refused} refused; the activator {before} -> {after} MiB; \
-         meanwhile {} answers of a warm workload, median {:.1?}, p99 {:.1?}",
-        streams.len(),
-        others.ok,
-        others.quantile(0.5),
-        others.quantile(0.99),
-    );
+    clients.end().await?;
     assert!(after.saturating_sub(before) <= GROWTH_MAX_MIB, "{before} -> {after} MiB");
 
     // A closed stream frees its place.
     drop(streams);
-    space
-        .until(SOON, "a place for another stream", async || {
-            let opened = open(address, format!("never-0.{}", space.namespace)).await?;
-            Ok(opened.is_some_and(|(_, head)| head.starts_with("HTTP/1.1 200 ")))
-        })
-        .await?;
+    let is_opened = async || {
+        let opened = open(address, format!("never-0.{}", space.namespace)).await?;
+        Ok(opened.is_some_and(|(_, head)| head.starts_with("HTTP/1.1 200 ")))
+    };
+    space.until(SOON, "a place for another stream", is_opened).await?;
     space.delete().await?;
     parts.end(forwarding, deciding).await
 }

@@ -70,7 +70,6 @@ async fn another_autoscaler_takes_over_under_load() -> anyhow::Result<()> {
     let (begun, stalled) = (Instant::now(), env.stalls.total());
     let (drained, taken) = tokio::join!(env.cluster.drain_plane(first), next_holder(&env, Some(first), begun));
     let ((), (second, took)) = (drained, taken?);
-    eprintln!("taken over {took:?} after an orderly exit began");
     let lost = env.stalls.total() - stalled;
     assert!(took < TAKEOVER + lost, "taken over {took:?} after an orderly exit began");
     env.cluster.start_plane(first)?;
@@ -84,7 +83,6 @@ async fn another_autoscaler_takes_over_under_load() -> anyhow::Result<()> {
     let (killed, stalled) = (Instant::now(), env.stalls.total());
     let surge = load.start(40, "/");
     let (_, took) = next_holder(&env, Some(second), killed).await?;
-    eprintln!("taken over {took:?} after a crash, with leases of {LEASE:?}");
     let lost = env.stalls.total() - stalled;
     assert!(took < LEASE + TAKEOVER + lost, "taken over {took:?} after a crash");
     env.until(ASLEEP, "replicas for ten times the load", async || {
@@ -93,7 +91,6 @@ async fn another_autoscaler_takes_over_under_load() -> anyhow::Result<()> {
         Ok(replicas >= 6)
     })
     .await?;
-    eprintln!("scaled up {:?} after the crash", killed.elapsed());
     env.until(ASLEEP, "pods for ten times the load", async || Ok(env.ready_pods(NAME).await? >= 6)).await?;
     calm.end().await?;
     surge.end().await?;

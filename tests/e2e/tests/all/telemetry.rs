@@ -15,9 +15,8 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use serde_json::json;
 use std::convert::Infallible;
+use std::io::{Seek, Write};
 use std::net::SocketAddr;
-use std::process::Stdio;
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -119,18 +118,11 @@ async fn metrics_page(admin: SocketAddr, accept: &'static str) -> anyhow::Result
 
 /// Returns promtool's complaints about a page of metrics, except those about upstream's names.
 async fn complaints(page: &str) -> anyhow::Result<Vec<String>> {
-    let mut promtool = tokio::process::Command::new("promtool")
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let mut stdin = promtool.stdin.take().expect("piped");
-    let (output, written) = tokio::join!(promtool.wait_with_output(), async move {
-        stdin.write_all(page.as_bytes()).await // Then it is closed.
-    });
-    written?;
-    let text = String::from_utf8_lossy(&output?.stderr).into_owned();
+    let mut file = tempfile::tempfile()?;
+    file.write_all(page.as_bytes())?;
+    file.rewind()?;
+    let output = tokio::process::Command::new("promtool").args(["check", "metrics"]).stdin(file).output().await?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
     Ok(text.lines().filter(|line| !line.starts_with("kn_")).map(str::to_owned).collect())
 }
 
@@ -139,10 +131,9 @@ async fn complaints(page: &str) -> anyhow::Result<Vec<String>> {
 async fn metrics_are_listed(env: &TestEnv) -> anyhow::Result<()> {
     let of = format!("{{k8s_namespace_name=\"{}\",kn_revision_name=\"traced\"", env.namespace);
     let wake = format!("zeroscale_wakes_total{of},outcome=\"ready\"}} 1");
-    env.until(SOON, &wake, async || {
-        Ok(metrics_page(env.cluster.admin(PLANES[0]), "*/*").await?.lines().any(|line| line == wake))
-    })
-    .await?;
+    let admin = env.cluster.admin(PLANES[0]);
+    let is_counted = async || Ok(metrics_page(admin, "*/*").await?.lines().any(|line| line == wake));
+    env.until(SOON, &wake, is_counted).await?;
     for plane in PLANES {
         let admin = env.cluster.admin(plane);
         let (open, own) =

@@ -7,10 +7,9 @@ use anyhow::{Context, ensure};
 use common::names;
 use common_api::ZeroScaler;
 use e2e::bare::zeroscaler;
-use e2e::space::{Namespaced, SOON, program};
+use e2e::space::SOON;
 use e2e::{Load, Space, TestEnv, Workload};
 use http::StatusCode;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -23,10 +22,10 @@ use std::net::SocketAddr;
 
 const HOSTS: &str = "zeroscale.dev/hosts";
 
-/// Namespace, and the client of an account that may do everything there and nothing elsewhere.
+/// Namespace, and the same with the client of an account that may do everything there and nothing elsewhere.
 struct Tenant {
     space: Space,
-    client: Client,
+    own: Space,
 }
 
 impl Tenant {
@@ -52,27 +51,7 @@ impl Tenant {
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         config.auth_info = Default::default();
         config.auth_info.token = Some(token.into());
-        Ok(Self { client: Client::try_from(config)?, space })
-    }
-
-    /// Creates an object as the tenant.
-    async fn create<K: Namespaced>(&self, object: Value) -> anyhow::Result<K> {
-        let api: Api<K> = Api::namespaced(self.client.clone(), &self.space.namespace);
-        Ok(api.create(&PostParams::default(), &serde_json::from_value(object)?).await?)
-    }
-
-    async fn deploy(&self, workload: &Workload) -> anyhow::Result<()> {
-        self.create::<Deployment>(workload.deployment(&program()?)).await?;
-        self.create::<Service>(workload.service()).await?;
-        self.create::<ZeroScaler>(workload.scaler()).await?;
-        Ok(())
-    }
-
-    async fn request_hosts(&self, name: &str, hosts: &[String]) -> anyhow::Result<()> {
-        let patch = json!({"spec": {"hosts": hosts}});
-        let api: Api<ZeroScaler> = Api::namespaced(self.client.clone(), &self.space.namespace);
-        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(())
+        Ok(Self { own: Space::existing(Client::try_from(config)?, space.namespace.clone()), space })
     }
 
     /// Returns the message about hosts that the workload does not own.
@@ -87,12 +66,12 @@ async fn is_confined(tenant: &Tenant, env: &TestEnv) -> anyhow::Result<()> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {HOSTS: "*.com"}}}));
     let denied =
         |outcome: Result<(), kube::Error>| matches!(outcome, Err(kube::Error::Api(status)) if status.code == 403);
-    let namespaces: Api<Namespace> = Api::all(tenant.client.clone());
+    let namespaces: Api<Namespace> = Api::all(tenant.own.client.clone());
     let own = namespaces.patch(&tenant.space.namespace, &PatchParams::default(), &patch).await;
     ensure!(denied(own.map(drop)), "its own Namespace");
-    let others: Api<ZeroScaler> = Api::namespaced(tenant.client.clone(), &env.namespace);
+    let others: Api<ZeroScaler> = Api::namespaced(tenant.own.client.clone(), &env.namespace);
     ensure!(denied(others.patch("hello", &PatchParams::default(), &patch).await.map(drop)), "another's ZeroScaler");
-    let maps: Api<ConfigMap> = Api::namespaced(tenant.client.clone(), "zeroscale-system");
+    let maps: Api<ConfigMap> = Api::namespaced(tenant.own.client.clone(), "zeroscale-system");
     let map = serde_json::from_value(json!({"metadata": {"name": "hosts.x"}}))?;
     ensure!(denied(maps.create(&PostParams::default(), &map).await.map(drop)), "the ledger");
     Ok(())
@@ -102,32 +81,27 @@ async fn is_confined(tenant: &Tenant, env: &TestEnv) -> anyhow::Result<()> {
 async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> anyhow::Result<()> {
     let backend = json!({"revision": name, "service": service, "hosts": [service, "shop.example.com"],
         "probe": {"type": "tcp"}, "timeoutMs": 1000, "maxHeld": 10});
-    let labels = |kind: &str| {
-        json!({names::SIDE: kind, names::WORKLOAD: name,
-        "kubernetes.io/service-name": names::private_service(name)})
-    };
+    let labels = json!({names::SIDE: "Private", names::WORKLOAD: name,
+        "kubernetes.io/service-name": names::private_service(name)});
     // A ZeroScaler of the same name whose workload does not exist.
     let target = json!({"target": {"name": name}, "services": [{"name": format!("{name}-missing")}]});
-    let scaler: ZeroScaler = tenant.create(zeroscaler(name, target)).await?;
-    let made: Service = tenant
-        .create(json!({
-            "metadata": {"name": names::private_service(name), "labels": labels("Private"),
-                "annotations": {"zeroscale.dev/backend": backend.to_string()},
-                "ownerReferences": [{"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
-                    "name": name, "uid": scaler.metadata.uid, "controller": true}]},
-            "spec": {"ports": [{"name": "http", "port": 80}]},
-        }))
-        .await?;
-    tenant
-        .create::<EndpointSlice>(json!({
-            "metadata": {"name": format!("{name}-forged"), "labels": labels("Private"), "ownerReferences": [{
-                "apiVersion": "v1", "kind": "Service", "name": names::private_service(name), "uid": made.metadata.uid,
-                "controller": true}]},
-            "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
-            "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
-        }))
-        .await?;
-    Ok(())
+    let scaler: ZeroScaler = tenant.own.create(zeroscaler(name, target)).await?;
+    let private = json!({
+        "metadata": {"name": names::private_service(name), "labels": labels,
+            "annotations": {"zeroscale.dev/backend": backend.to_string()},
+            "ownerReferences": [{"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+                "name": name, "uid": scaler.metadata.uid, "controller": true}]},
+        "spec": {"ports": [{"name": "http", "port": 80}]},
+    });
+    let private: Service = tenant.own.create(private).await?;
+    let slice = json!({
+        "metadata": {"name": format!("{name}-forged"), "labels": labels, "ownerReferences": [{
+            "apiVersion": "v1", "kind": "Service", "name": names::private_service(name), "uid": private.metadata.uid,
+            "controller": true}]},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+    });
+    tenant.own.create::<EndpointSlice>(slice).await.map(drop)
 }
 
 /// Goal: no request for a name of another namespace's Services, or for a host of another namespace, reaches the tenant,
@@ -139,7 +113,7 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     let (prod, evil) = (env.namespace.as_str(), tenant.space.namespace.as_str());
     // Older than its competitors, and without claims yet.
     let awake = Workload::new("hello").env("HELLO_TEXT", "evil").set("scale.min", 1);
-    tenant.deploy(&awake).await?;
+    tenant.own.create_workload(&awake).await?;
     env.until(SOON, "the tenant's workload", async || Ok(tenant.space.scaler("hello").await?.is_ready())).await?;
     let hello = Workload::new("hello").env("HELLO_TEXT", "prod").set("hosts", vec!["shop.example.com"]);
     env.deploy(&hello).await?;
@@ -149,18 +123,18 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     let prods = ["", ".svc", ".svc.cluster.local"].map(|end| format!("hello.{prod}{end}"));
     let prods: Vec<String> = prods.into_iter().chain(["shop.example.com".to_owned()]).collect();
     for entry in entries {
-        env.until(SOON, "an answer by its host", async || {
-            Ok(by(entry, "shop.example.com").get("/").await?.body == "prod")
-        })
-        .await?;
+        let is_served = async || Ok(by(entry, "shop.example.com").get("/").await?.body == "prod");
+        env.until(SOON, "an answer by its host", is_served).await?;
     }
 
     // Everything that the tenant can write.
     let wildcards = ["", ".svc", ".svc.cluster.local"].map(|end| format!("*.{prod}{end}"));
     let others = ["*.svc", "*.local", "*.svc.cluster.local", "*.example.com", "evil.example.org"];
     let hosts = prods.iter().cloned().chain(wildcards).chain(others.map(str::to_owned));
-    tenant.request_hosts("hello", &hosts.collect::<Vec<_>>()).await?;
-    let bare = tenant.request_hosts("hello", &["hello".to_owned()]).await;
+    let request =
+        async |hosts: &[String]| tenant.own.patch::<ZeroScaler>("hello", json!({"spec": {"hosts": hosts}})).await;
+    request(&hosts.collect::<Vec<_>>()).await?;
+    let bare = request(&["hello".to_owned()]).await;
     ensure!(bare.is_err_and(|error| error.to_string().contains("spec.hosts[0]")), "a name without a dot");
     let server = by(activator, &format!("hello.{evil}"));
     ensure!(server.get("/").await?.body == "evil", "the name of its own Service");

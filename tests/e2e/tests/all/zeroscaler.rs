@@ -1,5 +1,7 @@
 //! One ZeroScaler next to an ordinary Deployment and its Service, without objects of Knative's groups.
 
+use crate::install::rights::Record;
+use crate::shared::until_scaler;
 use anyhow::Context;
 use clap::Parser;
 use cli::arguments::Arguments;
@@ -14,17 +16,10 @@ use k8s_openapi::api::core::v1::{Event, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
-use local::api::{Access, Audit};
 use local::up::{PlaneId, UpOptions};
 use serde_json::json;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// Returns status and reason of a condition.
-async fn condition(env: &TestEnv, name: &str, type_: &str) -> anyhow::Result<Option<(String, String)>> {
-    Ok(env.condition(name, type_).await?.map(|(status, reason, _)| (status, reason)))
-}
 
 /// Goal: the life of a workload: its missing Service is reported, it is adopted unchanged, at zero and Ready, woken by
 /// its first request, restored byte for byte.
@@ -35,31 +30,27 @@ async fn a_workload_scales_to_zero_wakes_and_is_restored() -> anyhow::Result<()>
     env.create::<Deployment>(hello.deployment(&program()?)).await?;
     env.create::<ZeroScaler>(hello.scaler()).await?;
     env.until_condition("hello", "Ready", Some(("False", "ServiceNotFound"))).await?;
-    assert_eq!(condition(&env, "hello", "Adopted").await?.map(|adopted| adopted.0), Some("False".into()));
+    assert_eq!(env.condition("hello", "Adopted").await?.map(|adopted| adopted.0), Some("False".into()));
     let before = env.create::<Service>(hello.service()).await?;
     env.until_served("hello").await?;
     let load = env.load(Entry::Service, "hello");
     assert_eq!(load.get("/").await?.status, 200);
     env.until_asleep("hello").await?;
-    env.until(SOON, "a status that says so", async || {
-        let object = env.scaler("hello").await?;
-        Ok(object.is_ready() && object.status.is_some_and(|status| status.state == SleepState::Asleep))
+    until_scaler(&env, "hello", "a status that says so", |object| {
+        object.is_ready() && object.status.is_some_and(|status| status.state == SleepState::Asleep)
     })
     .await?;
-    assert_eq!(condition(&env, "hello", "Active").await?.map(|active| active.0), Some("False".into()));
+    assert_eq!(env.condition("hello", "Active").await?.map(|active| active.0), Some("False".into()));
     assert_eq!(load.get("/").await?.status, 200, "woken");
     let status = env.scaler("hello").await?.status.context("a status")?;
     assert_eq!(status.service.as_deref(), Some("hello"));
     assert!(status.backend.is_some(), "activators need it to reach the pods");
     let found = status.adopted.context("the former state")?;
-    assert_eq!(
-        (found.replicas, found.services.into_iter().map(|service| service.selector).collect::<Vec<_>>()),
-        (Some(1), vec![[("app".to_owned(), "hello".to_owned())].into()])
-    );
+    let selectors: Vec<_> = found.services.into_iter().map(|service| service.selector).collect();
+    assert_eq!((found.replicas, selectors), (Some(1), vec![[("app".to_owned(), "hello".to_owned())].into()]));
 
     env.until_asleep("hello").await?;
-    env.api::<ZeroScaler>().delete("hello", &DeleteParams::default()).await?;
-    env.until_gone("hello").await?;
+    env.delete_scaler("hello").await?;
     assert_eq!(comparable(env.api::<Service>().get("hello").await?)?, comparable(before)?);
     assert_eq!(env.replicas("hello").await?, 1, "replicas as at adoption");
     env.until(SOON, "the pods behind the Service, and nothing of ours", async || {
@@ -89,10 +80,7 @@ async fn a_label_creates_a_zeroscaler_and_its_removal_deletes_it() -> anyhow::Re
     odd["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "True"});
     env.create::<Deployment>(odd).await?;
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
-    env.until(SOON, "a ZeroScaler that is ready", async || {
-        Ok(env.api::<ZeroScaler>().get_opt("labelled").await?.is_some_and(|object| object.is_ready()))
-    })
-    .await?;
+    until_scaler(&env, "labelled", "a ZeroScaler that is ready", |object| object.is_ready()).await?;
     assert_eq!(env.load(Entry::Activator, "labelled").get("/").await?.status, 200);
     env.until(SOON, "an event", async || {
         let events = env.api::<Event>().list(&ListParams::default()).await?.items;
@@ -105,11 +93,8 @@ async fn a_label_creates_a_zeroscaler_and_its_removal_deletes_it() -> anyhow::Re
     let scalers = env.api::<ZeroScaler>();
     let first = scalers.get("labelled").await?.metadata.uid;
     scalers.delete("labelled", &DeleteParams::default()).await?;
-    env.until(SOON, "another ZeroScaler that is ready", async || {
-        let another = scalers.get_opt("labelled").await?.filter(|object| object.metadata.uid != first);
-        Ok(another.is_some_and(|object| object.is_ready()))
-    })
-    .await?;
+    let is_another = |object: ZeroScaler| object.is_ready() && object.metadata.uid != first;
+    until_scaler(&env, "labelled", "another ZeroScaler that is ready", is_another).await?;
     let away = json!({"metadata": {"labels": {"zeroscale.dev/enabled": null}}});
     env.cluster.drain_plane(PlaneId::Autoscaler(0)).await;
     env.patch::<Deployment>("labelled", away).await?;
@@ -128,11 +113,8 @@ async fn a_horizontalpodautoscaler_of_the_same_target_is_reported() -> anyhow::R
     let horizontal = json!({"metadata": {"name": "rival"}, "spec": {"maxReplicas": 3, "scaleTargetRef": target}});
     env.create::<HorizontalPodAutoscaler>(horizontal).await?;
     env.create_workload(&Workload::new("claimed").replicas(1)).await?;
-    env.until(SOON, "the conflict to be named", async || {
-        let object = env.scaler("claimed").await?;
-        Ok(object
-            .condition("Ready")
-            .is_some_and(|ready| ready.status == "False" && ready.message.contains("\"rival\"")))
+    until_scaler(&env, "claimed", "the conflict to be named", |object| {
+        object.condition("Ready").is_some_and(|ready| ready.status == "False" && ready.message.contains("\"rival\""))
     })
     .await?;
     let selector = env.api::<Service>().get("claimed").await?.spec.and_then(|spec| spec.selector);
@@ -142,65 +124,38 @@ async fn a_horizontalpodautoscaler_of_the_same_target_is_reported() -> anyhow::R
     env.end().await
 }
 
-/// Writes of the autoscaler to the API server: verb and resource.
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<(String, String)>>>);
-
-impl Written {
-    fn audit(&self) -> Audit {
-        let written = self.0.clone();
-        Audit::new(move |user, Access { verb, resource, .. }, _| {
-            let is_write = ["create", "update", "patch", "delete"].contains(&verb.as_str());
-            let is_upkeep = ["leases", "tokenreviews"].contains(&resource.as_str());
-            if user.ends_with(":autoscaler") && is_write && !is_upkeep {
-                written.lock().expect("a list").push((verb.clone(), resource.clone()));
-            }
-        })
-    }
-
-    /// Returns the number of writes.
-    fn count(&self) -> usize {
-        self.0.lock().expect("a list").len()
-    }
-
-    fn take(&self) -> Vec<(String, String)> {
-        std::mem::take(&mut self.0.lock().expect("a list"))
-    }
-}
-
 /// Goal: one wake and one scaling to zero cost at most six writes, including events; the first is the patch that a
 /// request waits for. Method: all requests of the autoscaler from the first client request to the status that reports
 /// zero again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wake_and_a_sleep_cost_at_most_six_writes() -> anyhow::Result<()> {
-    let written = Written::default();
-    let env = TestEnv::with_short_grace(UpOptions { audit: Some(written.audit()), ..UpOptions::default() }).await?;
+    let record = Record::default();
+    let env = TestEnv::with_short_grace(UpOptions { audit: Some(record.audit()), ..UpOptions::default() }).await?;
     env.create_workload(&Workload::new("thrifty")).await?;
     let asleep = async |woken: bool| {
         env.until(e2e::test_env::ASLEEP, "a status that says asleep", async || {
             let object = env.scaler("thrifty").await?;
-            let is_asleep = |object: &ZeroScaler| {
-                let status = object.status.as_ref();
-                status.is_some_and(|s| s.state == SleepState::Asleep && (s.last_wake.is_some() == woken))
-            };
-            Ok(object.is_ready() && is_asleep(&object))
+            let is_ready = object.is_ready();
+            let status = object.status.unwrap_or_default();
+            Ok(is_ready && status.state == SleepState::Asleep && status.last_wake.is_some() == woken)
         })
         .await
     };
     asleep(false).await?;
-    env.until_addresses("thrifty", 1).await?;
-    let mut last = (written.count(), Instant::now());
+    env.until_addresses("thrifty", |count| count == 1).await?;
+    let mut last = (record.writes().len(), Instant::now());
     env.until(SOON, "two seconds without a write", async || {
-        if written.count() != last.0 {
-            last = (written.count(), Instant::now());
+        let count = record.writes().len();
+        if count != last.0 {
+            last = (count, Instant::now());
         }
         Ok(last.1.elapsed() > Duration::from_secs(2))
     })
     .await?;
-    written.take();
+    let before = record.writes().len();
     assert_eq!(env.load(Entry::Activator, "thrifty").get("/").await?.status, 200);
     asleep(true).await?;
-    let cost = written.take();
+    let cost = record.writes().split_off(before);
     assert!(cost.len() <= 6, "{}: {cost:#?}", cost.len());
     assert_eq!(cost[0], ("patch".to_owned(), "deployments/scale".to_owned()), "a request waits for it");
     env.end().await
@@ -215,7 +170,6 @@ pub(crate) async fn command_line(env: &TestEnv, words: &[&str]) -> (String, anyh
     (String::from_utf8_lossy(&out).into_owned(), outcome)
 }
 
-/// Returns the output of `kubectl-zeroscale`, or its error.
 async fn terminal(env: &TestEnv, words: &[&str]) -> anyhow::Result<String> {
     let (printed, outcome) = command_line(env, words).await;
     outcome.map(|()| printed)
@@ -238,10 +192,8 @@ async fn a_workload_is_woken_paused_and_scaled_to_zero_by_hand() -> anyhow::Resu
 
     let woken = terminal(&env, &["wake", "hello", "--wait"]).await?;
     assert!(woken.contains("zeroscale.dev/hello awake after"), "{woken}");
-    env.until(SOON, "a status that says so", async || {
-        Ok(terminal(&env, &["status"]).await.is_ok_and(|table| table.contains("Awake")))
-    })
-    .await?;
+    let is_shown = async || Ok(terminal(&env, &["status"]).await.is_ok_and(|table| table.contains("Awake")));
+    env.until(SOON, "a status that says so", is_shown).await?;
     terminal(&env, &["pause", "hello"]).await?;
     env.until_condition("hello", "Active", Some(("True", "Paused"))).await?;
     let refused = format!("{:#}", terminal(&env, &["sleep", "hello"]).await.expect_err("it is paused"));
@@ -254,10 +206,8 @@ async fn a_workload_is_woken_paused_and_scaled_to_zero_by_hand() -> anyhow::Resu
     assert_eq!(env.replicas("hello").await?, 0);
     let load = env.load(Entry::Activator, "hello");
     terminal(&env, &["pause", "hello"]).await?;
-    env.until(SOON, "the pause in the status", async || {
-        Ok(condition(&env, "hello", "Active").await?.is_some_and(|(_, reason)| reason == "Paused"))
-    })
-    .await?;
+    let is_paused = |object: ZeroScaler| object.condition("Active").is_some_and(|active| active.reason == "Paused");
+    until_scaler(&env, "hello", "the pause in the status", is_paused).await?;
     env.until(SOON, "a refusal at once", async || Ok(load.get("/").await?.status == 503)).await?;
     let refused = load.get("/").await?;
     assert!(String::from_utf8_lossy(&refused.body).contains("paused"), "{:?}", refused.body);

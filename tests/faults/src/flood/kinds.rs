@@ -175,13 +175,9 @@ impl Kind {
             }
             Self::Frames | Self::Spread => {
                 begin(&mut stream).await?;
+                let head = |n: u32| frame(HEADERS, END_HEADERS, 2 * n + 1, &request("POST", ASLEEP, "/"));
+                stream.write_all(&(0..50).flat_map(head).collect::<Vec<_>>()).await?;
                 let mut piece = Vec::new();
-                for stream in 0..50 {
-                    let id = 2 * stream + 1;
-                    piece.extend(frame(HEADERS, END_HEADERS, id, &request("POST", ASLEEP, "/")));
-                }
-                stream.write_all(&piece).await?;
-                piece.clear();
                 for stream in 0..50 {
                     piece.extend(frame(DATA, 0, 2 * stream + 1, b"x"));
                     if self == Self::Spread {

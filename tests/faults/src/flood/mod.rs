@@ -3,8 +3,7 @@
 //!
 //! The activator is a separate process with the memory limit of the manifests. Nothing enforces the limit; the run
 //! reads the resident memory. During the flood, a workload with a pod receives requests at a steady rate. Each of their
-//! times counts from the moment when the request was due. Socket buffers belong to the kernel and are not counted, here
-//! as in [`crate::client_timeouts`].
+//! times counts from the moment when the request was due. Socket buffers belong to the kernel and are not counted.
 
 mod frames;
 mod hostile;
@@ -15,7 +14,9 @@ mod readers;
 mod stat_port;
 
 use crate::pod::PodServer;
+use anyhow::Context;
 use common::backend::Protocol;
+use e2e::soak::usage::{Usage, status_number};
 use hostile::HostilePods;
 pub use kinds::Kind;
 use plane::{PAGED_TOO, Plane, WARM, Workload};
@@ -23,7 +24,6 @@ pub use probes::Times;
 pub use stat_port::{StatPortFigures, run as run_stat_port};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -41,6 +41,9 @@ pub const WARM_P99: Duration = Duration::from_millis(50);
 const WARM_CLIENTS: u32 = 8;
 const WARM_SPACING: Duration = Duration::from_millis(40);
 
+/// Duration of a flood.
+const LASTS: Duration = Duration::from_secs(60);
+
 /// Time until all clients of a flood have started.
 const RAMP: Duration = Duration::from_secs(10);
 
@@ -54,7 +57,7 @@ pub struct Figures {
     /// Resident memory of the activator in bytes: before the flood, its peak, and at the end of the flood.
     pub resident: [u64; 3],
     /// Number of open descriptors at the end of the flood.
-    pub descriptors: usize,
+    pub descriptors: u64,
     /// Warm requests. One without a response has failed.
     pub warm: Times,
     /// Probes of the activator.
@@ -66,10 +69,10 @@ pub struct Figures {
     refused: Vec<String>,
 }
 
-/// Runs a flood for `lasts`. `clients_of_100` is the number of clients in percent of the flood's own number. Without
-/// `program`, cargo builds the activator in this program's profile.
-pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<PathBuf>) -> anyhow::Result<Figures> {
-    let program = program.map_or_else(|| plane::program("activator"), Ok)?;
+/// Runs a flood.
+pub fn run(kind: Kind) -> anyhow::Result<Figures> {
+    e2e::process::build(&["activator"])?;
+    let program = e2e::process::program("activator")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let pod = PodServer::start(IpAddr::from(Ipv4Addr::LOCALHOST))?;
@@ -90,7 +93,8 @@ pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<P
             has_page: false,
         }));
         let plane = Plane::start(&program, LIMIT, &workloads).await?;
-        let before = plane.process.resident()?;
+        let id = plane.process.id().context("the activator has ended")?;
+        let before = Usage::of_process(id)?.resident_kib << 10;
         let mut clients = JoinSet::new();
         let (taken, mut times) = unbounded_channel();
         for n in 0..WARM_CLIENTS {
@@ -99,26 +103,26 @@ pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<P
         }
         let mut probes = probes::repeat(&mut clients, plane.address, probes::network_probe());
         let mut pages = probes::repeat(&mut clients, plane.address, probes::page_events(PAGED_TOO));
-        start_clients(&mut clients, kind, kind.clients() * clients_of_100 / 100, plane.address, lasts).await;
-        let (peak, late) = (plane.process.peak()?, plane.process.resident()?);
-        let descriptors = plane.process.descriptors()?;
+        start_clients(&mut clients, kind, kind.clients(), plane.address).await;
+        let (peak, late) = (status_number(id, "VmHWM:")? << 10, Usage::of_process(id)?);
         // The kernel may have no memory left for sockets. Then only the figures above are known.
         let (refused, queued) = metrics(&plane).await.unwrap_or_default();
         let held = queued.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
         clients.shutdown().await;
         let (warm, probes, pages) = (all(&mut times), all(&mut probes), all(&mut pages));
-        Ok(Figures { kind, resident: [before, peak, late], descriptors, warm, probes, pages, held, refused })
+        let (resident, descriptors) = ([before, peak, late.resident_kib << 10], late.descriptors);
+        Ok(Figures { kind, resident, descriptors, warm, probes, pages, held, refused })
     })
 }
 
-/// Starts this number of clients of a flood within [`RAMP`]. Returns `lasts` after the first one has started.
-async fn start_clients(tasks: &mut JoinSet<()>, kind: Kind, number: usize, to: SocketAddr, lasts: Duration) {
+/// Starts this number of clients of a flood within [`RAMP`]. Returns [`LASTS`] after the first one has started.
+async fn start_clients(tasks: &mut JoinSet<()>, kind: Kind, number: usize, to: SocketAddr) {
     let start = Instant::now();
     for n in 0..number {
         tasks.spawn(kind.client(n, to));
         tokio::time::sleep_until(start + RAMP * n as u32 / number as u32).await;
     }
-    tokio::time::sleep(lasts.saturating_sub(start.elapsed())).await;
+    tokio::time::sleep(LASTS.saturating_sub(start.elapsed())).await;
 }
 
 /// Takes all reported times.

@@ -2,7 +2,7 @@
 //! names against claims of other namespaces.
 
 use common::host::{self, HostPattern};
-use common::hosts::table::{Claimed, HostTable, Named};
+use common::hosts::table::HostTable;
 use fuzz::{INPUTS, Piece, TIME, render_text};
 use std::sync::LazyLock;
 
@@ -32,9 +32,8 @@ fn parsers_of_any_host_agree() {
                 // A table of hosts finds a pattern if and only if it matches.
                 assert_eq!(pattern.matches(&normal), keys.contains(&pattern.to_string()), "{pattern} {normal:?}");
             }
-            let app = Named { namespace: "ns", service: "app", owner: "ns" };
-            let claim = pattern.as_ref().map(|host| Claimed { namespace: "example", host, owner: "example" });
-            let table: HostTable<&str> = HostTable::new("cluster.local", [app], claim);
+            let claim = pattern.as_ref().map(|host| ("example", host, "example"));
+            let table: HostTable<&str> = HostTable::new("cluster.local", [("ns", "app", "ns")], claim);
             let found = table.get(&text, || Some("ns")).copied();
             if let Some(service) = host::service_name(&normal, "cluster.local") {
                 let full_name = (service.name, service.namespace.unwrap_or("ns"));

@@ -40,19 +40,19 @@ mod activators;
 mod faults;
 mod figures;
 mod judge;
-mod lists;
 mod network;
 mod requests;
 mod throttler;
 mod world;
 
 use crate::Violation;
+use clap::ValueEnum;
 use std::time::Duration;
 
-pub use figures::{Arrivals, Figures, Setting, figures};
+pub use figures::{Figures, Setting, figures};
 
 /// Rule that is disabled to show that the invariants depend on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Without {
     /// A claimant assumes that no other activator holds the shards, and that no requests run there.
     Confirmation,
@@ -64,17 +64,6 @@ pub enum Without {
     Stop,
     /// An activator does not report that its running requests have ended.
     Return,
-}
-
-impl Without {
-    /// All rules with their names on the command line.
-    pub const ALL: [(&str, Self); 5] = [
-        ("confirmation", Self::Confirmation),
-        ("uses", Self::Uses),
-        ("second", Self::Second),
-        ("stop", Self::Stop),
-        ("return", Self::Return),
-    ];
 }
 
 /// Counts of a run.
@@ -92,18 +81,14 @@ pub struct Summary {
     pub cut: u64,
     /// Requests that ended with their activator or their client.
     pub gone: u64,
-    /// Messages about holders.
-    pub messages: u64,
     /// Number of times that a shard moved to another activator.
     pub moves: u64,
     /// Number of faults.
     pub faults: u64,
 }
 
-/// Runs one seed. If `verbose` is true, prints a trace to standard output.
-///
-/// # Errors
-/// The first violated invariant.
+/// Runs one seed. If `verbose` is true, prints a trace to standard output. Fails with the first
+/// violated invariant.
 pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Violation> {
     let mut world = world::World::new(seed, without, verbose);
     world.run();

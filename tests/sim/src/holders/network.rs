@@ -35,7 +35,6 @@ impl World {
 
     /// Sends a message about holders, modified if a rule is disabled.
     pub(super) fn send_message(&mut self, from: usize, to: usize, message: Message) {
-        self.summary.messages += 1;
         let message = match (self.without, message) {
             (Some(Without::Confirmation), Message::Claim { number, .. }) => {
                 let nothing = Message::Confirm { number, running: Running::new() };

@@ -50,23 +50,23 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
 
 /// Size of a cluster.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Size {
     /// Number of all workloads.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub workloads: usize,
     /// Number of workloads that always have requests in flight, at each activator that carries them.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub busy: usize,
     /// Number of workloads whose requests have ended.
+    #[arg(skip)]
     pub ended: usize,
     /// Number of activators.
+    #[arg(long, value_name = "N", default_value_t = 20)]
     pub activators: usize,
     /// Number of autoscalers; each has one bucket.
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pub autoscalers: usize,
-}
-
-impl Size {
-    /// 100 000 workloads, ten autoscalers, twenty activators; one workload in ten is busy.
-    pub const LARGE: Self = Self { workloads: 100_000, busy: 10_000, ended: 10_000, activators: 20, autoscalers: 10 };
 }
 
 /// Returns the key of a workload: a name of usual length, in one of a hundred namespaces.

@@ -44,8 +44,7 @@ pub fn allocate(workloads: usize, range: PortRange) -> Allocation {
     let begin = Instant::now();
     let Plan { changes, ports, .. } = plan(&view, Timestamp::from_secs(1_795_000_000));
     let duration = begin.elapsed();
-    let is_exhausted =
-        |problem: &Option<Problem>| matches!(problem, Some(Problem::Exhausted { .. } | Problem::Quota { .. }));
+    let is_exhausted = |problem: &Option<Problem>| matches!(problem, Some(Problem::Exhausted(_) | Problem::Quota(_)));
     Allocation {
         allocated: changes.values().map(Vec::len).sum(),
         exhausted: ports.values().flatten().filter(|outcome| is_exhausted(&outcome.problem)).count(),

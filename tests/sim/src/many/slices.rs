@@ -6,7 +6,7 @@ use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::{Endpoints, Port, is_urgent, may_wait_for_successor, reached};
 use autoscaler_core::ports::{Activator, Listed, NumberResponse, PROOF_HOLDS, Proofs, Serving};
 use common::RevisionKey;
-use common::ports::answer::Listening;
+use common::ports::Listening;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 

@@ -49,10 +49,11 @@ mod proxy;
 mod world;
 
 use crate::Violation;
+use clap::ValueEnum;
 use std::time::Duration;
 
 /// Rule that is disabled to show that the invariants depend on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Without {
     /// Maps of the ledger are overwritten whatever their version.
     Arbiter,
@@ -66,18 +67,6 @@ pub enum Without {
     Slices,
     /// Activators close a number as soon as it is released.
     Open,
-}
-
-impl Without {
-    /// All rules with their names on the command line.
-    pub const ALL: [(&str, Self); 6] = [
-        ("arbiter", Self::Arbiter),
-        ("ledger", Self::Ledger),
-        ("proof", Self::Proof),
-        ("rest", Self::Rest),
-        ("slices", Self::Slices),
-        ("open", Self::Open),
-    ];
 }
 
 /// Counts of a run.
@@ -95,8 +84,6 @@ pub struct Summary {
     pub conflicts: u64,
     /// Reconciliations by an owner while its bucket has another owner, too.
     pub disagreements: u64,
-    /// Probes that got a response.
-    pub probes: u64,
     /// Clients that reached their workload.
     pub connections: u64,
     /// Clients that reached an activator that was down, not ready, or unable to bind the number.
@@ -105,10 +92,8 @@ pub struct Summary {
     pub problems: u64,
 }
 
-/// Runs one seed. If `verbose` is true, prints a trace to standard output.
-///
-/// # Errors
-/// The first violated invariant.
+/// Runs one seed. If `verbose` is true, prints a trace to standard output. Fails with the first
+/// violated invariant.
 pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Violation> {
     let mut world = world::World::new(seed, without, verbose);
     world.run();

@@ -12,7 +12,7 @@ use autoscaler_core::ports::{
     Workload, plan,
 };
 use common::config::PortRange;
-use common::ports::answer::Listening;
+use common::ports::Listening;
 use common::ports::ledger::{Block, Ledger, NumberState};
 use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,7 +6,7 @@ use super::owner::activator;
 use super::world::World;
 use super::{CLOCKS_DIFFER, Without};
 use autoscaler_core::ports::{Activator, NumberResponse, Serving};
-use common::ports::answer::Listening;
+use common::ports::Listening;
 use common::ports::ledger::{Entry, Ledger, NumberState, OPEN_FOR, PortId};
 use common::ports::listeners::{Action, Listeners};
 use rand::RngExt;

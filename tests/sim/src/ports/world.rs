@@ -104,7 +104,6 @@ impl World {
             Event::Write { by, life, id, base, object, lines } => self.written((by, life), id, base, object, &lines),
             Event::ProbeArrives { by, life, address: to, number, sent } => {
                 if let Some(response) = self.probed(to, number).filter(|_| !self.owners[by].cut) {
-                    self.summary.probes += 1;
                     let delay = Duration::from_millis(self.rng.random_range(1..400));
                     let event = ToOwner::Probed { address: address(to), number, response, sent };
                     self.time.after(delay, Event::ToOwner(by, life, event));

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use proc_macro2::{TokenStream, TokenTree};
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, ImplItem, Item, ItemMod, Meta, Token, TraitItem, UseTree, Visibility};
+use syn::{Attribute, ImplItem, Item, ItemMod, Meta, Token, UseTree, Visibility};
 
 /// Segments of a path.
 pub(super) type Path = Vec<String>;
@@ -169,31 +169,6 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         };
         if !is_test_only(attributes) {
             visit::visit_impl_item(self, item);
-        }
-    }
-
-    fn visit_trait_item(&mut self, item: &'ast TraitItem) {
-        let attributes = match item {
-            TraitItem::Const(item) => &item.attrs,
-            TraitItem::Fn(item) => &item.attrs,
-            TraitItem::Type(item) => &item.attrs,
-            TraitItem::Macro(item) => &item.attrs,
-            _ => return,
-        };
-        if !is_test_only(attributes) {
-            visit::visit_trait_item(self, item);
-        }
-    }
-
-    fn visit_field(&mut self, field: &'ast syn::Field) {
-        if !is_test_only(&field.attrs) {
-            visit::visit_field(self, field);
-        }
-    }
-
-    fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
-        if !is_test_only(&field.attrs) {
-            visit::visit_field_value(self, field);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tests of the reports of a revision, event by event, with a clock that the test sets.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::*;
@@ -42,14 +43,9 @@ impl Revision {
 }
 
 #[test]
-fn an_idle_revision_reports_nothing() {
-    let revision = Revision::new();
-    assert!(revision.report().is_none() && revision.stats.signal().is_none() && !revision.stats.is_tracked());
-}
-
-#[test]
 fn only_the_first_request_makes_a_signal_due() {
     let mut revision = Revision::new();
+    assert!(revision.report().is_none() && revision.stats.signal().is_none() && !revision.stats.is_tracked(), "idle");
     assert_eq!([revision.enter(), revision.enter()], [true, false]);
     let signal = revision.stats.signal().expect("due");
     assert!(revision.stats.signal().is_none(), "in delivery");
@@ -112,11 +108,7 @@ fn a_signal_of_an_earlier_period_does_not_affect_the_current_one() {
 fn a_revision_with_a_request_in_flight_is_never_forgotten() {
     let mut revision = Revision::new();
     revision.enter();
-    assert_eq!(
-        (revision.report().is_some(), revision.stats.is_tracked()),
-        (true, true),
-        "average 0: no time has passed"
-    );
+    assert!(revision.report().is_some() && revision.stats.is_tracked(), "average 0: no time has passed");
     assert_eq!(revision.stats.concurrency(), 1);
     revision.leave();
     revision.at(1.0);
@@ -152,4 +144,61 @@ fn a_reminder_is_sent_once_per_report_and_discounted() {
     assert_eq!(revision.report(), Some((0.0, 0.0)), "the reminder has reported it");
     drop(revision.stats.reminder().expect("a report has passed"));
     assert!(revision.stats.signal().is_some(), "a lost reminder makes the signal due");
+}
+
+/// Plays events such as `in 0 r1, tick 1` (milliseconds). Returns everything that is emitted, each as revision, average
+/// concurrency and count.
+fn play(events: &str) -> String {
+    let mut revisions: BTreeMap<&str, Revision> = BTreeMap::new();
+    let mut emitted = Vec::new();
+    for event in events.split(", ") {
+        let words: Vec<&str> = event.split(' ').collect();
+        let (kind, name) = (words[0], words.get(2).copied().unwrap_or("r1"));
+        let at: f64 = words[1].parse().expect("milliseconds");
+        let revision = revisions.entry(name).or_insert_with(Revision::new);
+        revision.at(at);
+        match kind {
+            "in" if revision.enter() => {
+                revision.stats.signal().expect("due").confirm();
+                emitted.push(format!("{name} 1 1"));
+            }
+            "in" => {}
+            "out" => revision.leave(),
+            _ => {
+                for (name, revision) in &revisions {
+                    revision.at(at);
+                    emitted.extend(revision.report().map(|(average, count)| format!("{name} {average} {count}")));
+                }
+            }
+        }
+    }
+    emitted.join(", ")
+}
+
+/// Goal: reports equal those of Knative. Rows: its own tests of the activator's reports, and the equivalent ones of its
+/// queue-proxy.
+#[test]
+fn reports_are_upstreams() {
+    let rows: [(&str, &str); 14] = [
+        ("in 0 r1, in 0 r2", "r1 1 1, r2 1 1"),
+        ("in 0, out 1, in 1, out 2, tick 2", "r1 1 1, r1 0 1"),
+        ("in 0, in 0, tick 1, tick 2", "r1 1 1, r1 1 1, r1 2 0"),
+        ("in 0, out 1, tick 1, tick 2, in 3", "r1 1 1, r1 0 0, r1 0 0, r1 1 1"),
+        ("in 0, out 1, tick 1, tick 2, tick 3", "r1 1 1, r1 0 0, r1 0 0"),
+        ("in 0, tick 0", "r1 1 1, r1 0 0"),
+        // Knative's count of -1 (a tick between two steps of the first request) is impossible here.
+        ("in 0, tick 1000, out 2000, tick 2000, in 2500, out 3000, tick 3000", "r1 1 1, r1 0 0, r1 1 0, r1 0.5 1"),
+        ("in 0 r1, in 0 r2, in 0 r3, tick 0", "r1 1 1, r2 1 1, r3 1 1, r1 0 0, r2 0 0, r3 0 0"),
+        ("in 0, in 0, out 1, out 2, tick 2", "r1 1 1, r1 0.5 1"),
+        ("in 0, in 0, out 1, out 2, tick 0", "r1 1 1, r1 0.5 1"),
+        ("in 0, in 0, in 0, tick 0.000001", "r1 1 1, r1 2 2"),
+        // The gauge has the discounted average: 3, then 4.
+        ("in 0, in 0, in 0, in 0, tick 1, tick 2", "r1 1 1, r1 3 3, r1 4 0"),
+        ("in 0, out 0, in 0, out 0, in 0, out 0, tick 1", "r1 1 1, r1 0 2"),
+        // Two requests of 500 ms in one window of 1 s that is not the first window.
+        ("in 0, tick 1000, out 1000, in 1000, out 1500, in 1500, out 2000, tick 2000", "r1 1 1, r1 0 0, r1 1 2"),
+    ];
+    for (events, expected) in rows {
+        assert_eq!(play(events), expected, "{events}");
+    }
 }

@@ -1,9 +1,10 @@
-//! Knative's own tests of its probing and of its watcher, row by row.
+//! Knative's own tests of its probing and of its watcher, row by row. Rows with several listings correspond to tests of
+//! the parent module.
 //!
 //! Healthy sets and published sets are Knative's. The number of probes covers only the event itself, since the pacing
-//! is Zeroscale's. Known differences, each marked in its row: a pod is published as soon as it passes, not with the
-//! slowest of its round; an update that repeats the last is not sent; a fallback to the cluster IP ends when a pod
-//! responds; deleted Endpoints empty the set.
+//! is Zeroscale's. Known differences: a pod is published as soon as it passes, not with the slowest of its round; an
+//! update that repeats the last is not sent; a fallback to the cluster IP ends when a pod responds; deleted Endpoints
+//! empty the set.
 
 use super::*;
 
@@ -116,6 +117,7 @@ fn destinations_are_published_as_upstream() {
         ("the same, ready in Kubernetes too", watch("auto", false), &[1], &[], &[], pods(&[1])),
         ("pod errs", with_ip("auto"), &[1], &[], &[(1, Status)], None),
         ("one good, one bad", with_ip("auto"), &[1, 2], &[], &[(2, Status)], pods(&[1])),
+        ("one 404, one 503", with_ip("auto"), &[1, 2], &[], &[(1, Status), (2, Mesh)], None),
         ("503, cluster IP 200", with_ip("auto"), &[1], &[2], &[(1, Mesh), (2, Mesh)], fallback(1)),
         ("503 both", with_ip("auto"), &[1], &[], &[(1, Mesh), (255, Mesh)], None),
         ("always 404, cluster IP 200", with_ip("auto"), &[1], &[], &[(1, Status)], None),
@@ -131,45 +133,4 @@ fn destinations_are_published_as_upstream() {
     for (name, mut watch, ready, not_ready, answers, expected) in rows {
         assert_eq!(round(&mut watch, ready, not_ready, answers).1, expected, "{name}");
     }
-}
-
-/// Goal: rows with a history publish the same sets as Knative.
-#[test]
-fn destinations_over_time_are_upstreams() {
-    let mut errs = watch("auto", true);
-    round(&mut errs, &[1], &[], &[(1, Status)]);
-    assert_eq!(errs.due(), (vec![1], None), "pod errs");
-    assert_eq!(errs.pass(1), publishes(&[1]), "then passes");
-
-    let mut both = watch("auto", true);
-    assert_eq!(round(&mut both, &[1, 2], &[], &[(2, Status)]).1, pods(&[1]));
-    both.due();
-    assert_eq!(both.pass(2), publishes(&[1, 2]), "one good one bad, then both good");
-
-    let mut fallback = Watch::auto();
-    assert_eq!(round(&mut fallback, &[1], &[], &[(1, Mesh), (255, Mesh)]).1, None);
-    assert_eq!(fallback.due().0, [1, 255], "cluster IP fails");
-    fallback.probed(1, FAIL);
-    assert_eq!(fallback.pass(255).1, Some(Published::ClusterIp { ready: 1 }), "then passes");
-    // Knative would never probe the pods again.
-    fallback.due();
-    assert_eq!(fallback.pass(1), publishes(&[1]));
-
-    let mut moving = watch("auto", true);
-    let fails = [(1, Status)];
-    assert_eq!(round(&mut moving, &[1, 2, 3], &[], &fails).1, pods(&[2, 3]), ".2 and .3 pass, .1 fails");
-    assert_eq!(moving.list(&[1, 2, 3], &[]).1, None, "repeated: nothing");
-    let fails = [(1, Status), (3, Status)];
-    assert_eq!(round(&mut moving, &[1, 2], &[3], &fails).1, pods(&[2]), ".3 moves to not ready and fails");
-    moving.now += Duration::from_secs(1);
-    moving.handle(Event::Due);
-    assert_eq!(moving.pass(3), publishes(&[2, 3]), "then passes");
-    assert_eq!(moving.pass(1), publishes(&[1, 2, 3]), "later .1");
-
-    let mut replaced = watch("auto", true);
-    let mut updates = 0;
-    for (ready, expected) in [(&[1, 2][..], &[1, 2][..]), (&[2, 3], &[2, 3]), (&[2], &[2])] {
-        updates += usize::from(round(&mut replaced, ready, &[], &[]).1 == pods(expected));
-    }
-    assert_eq!(updates, 3, "the last update of each change contains all pods");
 }

@@ -117,7 +117,6 @@ impl Holding {
         now.saturating_duration_since(self.holders_since) >= peers.dead_after
     }
 
-    /// Returns true if a sibling has stopped.
     pub(super) fn is_dead(&self, peer: &Peer, sibling: &Sibling, peers: &Peers, now: Instant) -> bool {
         self.is_settled(peers, now) && sibling.is_dead(peer, peers, now)
     }

@@ -24,7 +24,7 @@ const BOUNDS: ClientBounds = ClientBounds { connections: 100, descriptors: u64::
 
 /// Responds with 503 to every error.
 #[derive(Clone)]
-struct Busy;
+pub(crate) struct Busy;
 
 impl ErrorResponder<ProxyError> for Busy {
     fn respond(&self, error: &ProxyError, _: bool, _: Version) -> Option<Response<Full<Bytes>>> {
@@ -136,29 +136,6 @@ async fn an_idle_connection_ends_and_a_slow_exchange_does_not() {
     assert!(is_answered(&mut slow).await);
     assert!(start.elapsed() >= SLOW);
     assert_eq!((connections.ended_idle(), connections.ended_for_room(), connections.refused()), (2, 0, 0));
-}
-
-/// Goal: connections that were idle for long make room. Running requests are not affected. One more request of the
-/// largest workload is rejected with the reason.
-#[tokio::test(start_paused = true)]
-async fn idle_connections_make_room() {
-    let bounds = ClientBounds { connections: 16, ..BOUNDS };
-    let (connections, address, _open) = serve(bounds, Duration::from_secs(30)).await;
-    let mut idle = ask(address, "/2").await;
-    assert!(is_answered(&mut idle).await);
-    tokio::time::sleep(Duration::from_secs(u64::from(STALE) + 2)).await;
-    let mut running = Vec::new();
-    for n in 1..=16 {
-        running.push(ask(address, "/1/slow").await);
-        until_running(&connections, n).await;
-    }
-    assert!(!is_answered(&mut idle).await);
-    let refused = text_to_end(ask(address, "/1").await).await;
-    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("16 connections"), "{refused}");
-    for client in &mut running {
-        assert!(is_answered(client).await, "what runs is served");
-    }
-    assert_eq!((connections.refused(), connections.ended_for_room(), connections.ended_idle()), (1, 1, 0));
 }
 
 /// Goal: the memory uses the connections' clock: a connection that was idle for long gives way.

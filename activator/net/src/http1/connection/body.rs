@@ -21,7 +21,6 @@ pub(crate) struct Http1Body {
     pub(super) source: Source,
 }
 
-/// Source of the rest of a body.
 pub(super) enum Source {
     None,
     Own {
@@ -34,7 +33,6 @@ pub(super) enum Source {
     Tunnel,
 }
 
-/// Read half of a connection.
 pub(super) struct Half {
     pub(super) read: ReadHalf<PodIo>,
     pub(super) input: Input,
@@ -43,7 +41,6 @@ pub(super) struct Half {
 }
 
 impl Http1Body {
-    /// Creates the body of a 101.
     pub(crate) fn of_tunnel() -> Self {
         Self { whole: None, decoder: Decoder::UntilClose, source: Source::Tunnel }
     }

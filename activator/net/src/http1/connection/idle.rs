@@ -30,7 +30,6 @@ const FRESH_MAX: Duration = Duration::from_millis(5);
 /// finds one. More would cost memory: after a burst, a single connection may keep pages of the allocator in use.
 pub(crate) const IDLE_KEPT: usize = 1;
 
-/// Idle connections.
 pub(crate) struct Http1Pool {
     idle_max: usize,
     pub(crate) idle: Mutex<Vec<Box<Http1>>>,

@@ -25,7 +25,6 @@ thread_local! {
     static BUFFER: Cell<Option<BytesMut>> = const { Cell::new(None) };
 }
 
-/// Input of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     pub(super) bytes: BytesMut,
@@ -87,7 +86,6 @@ mod tests {
     use std::collections::BTreeSet;
     use tokio_test::{assert_pending, assert_ready_ok, task};
 
-    /// Reads from a source that has input.
     fn read(input: &mut Input, source: &mut &[u8]) -> usize {
         task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, source)))
     }

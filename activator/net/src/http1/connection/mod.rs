@@ -53,7 +53,6 @@ pub(crate) struct Http1 {
     pub(crate) idle_since: Instant,
     /// Worker that used it last.
     worker: Option<usize>,
-    /// Liveness tracking of the connection.
     tracked: Option<Arc<Tracked>>,
     /// The connection must not be reused: the pod says so, the request was not sent completely, or the end of the
     /// response is ambiguous.

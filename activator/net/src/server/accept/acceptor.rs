@@ -26,10 +26,7 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Wraps a listener in non-blocking mode.
-    ///
-    /// # Errors
-    /// The runtime's reactor rejects the listener.
+    /// Wraps a listener in non-blocking mode. An error means that the runtime's reactor rejects the listener.
     pub(crate) fn new(listener: OwnedFd) -> io::Result<Self> {
         Ok(Self { listener: registered(listener, Interest::READABLE)? })
     }

@@ -24,7 +24,6 @@ use http::header::{EXPECT, HOST, TRANSFER_ENCODING};
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
 
-/// Reports whether a valid request is for the server itself.
 pub(crate) fn is_for_server<B>(request: &Request<B>) -> bool {
     *request.method() == Method::OPTIONS && is_http1(request) && request.uri().path() == "*"
 }

@@ -29,10 +29,8 @@ pub struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Applies the settings to every connection that `listener` accepts.
-    ///
-    /// # Errors
-    /// The kernel rejects the settings.
+    /// Applies the settings to every connection that `listener` accepts. An error means that the kernel rejects the
+    /// settings.
     pub(crate) fn set(&self, listener: &impl AsFd) -> io::Result<()> {
         let socket = SockRef::from(listener);
         let keepalive = TcpKeepalive::new().with_time(self.every).with_interval(self.every).with_retries(self.probes);

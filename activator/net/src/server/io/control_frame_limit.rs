@@ -30,7 +30,6 @@ const DATA_IN: u32 = 2;
 /// Envoy allows as many per frame of data.
 pub(crate) const DATA_OUT: u32 = 10;
 
-/// Credit of a connection.
 #[derive(Debug)]
 pub(crate) struct ControlFrameCredit {
     credit: u32,
@@ -38,7 +37,6 @@ pub(crate) struct ControlFrameCredit {
     since: Option<Instant>,
 }
 
-/// Counts of received frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameCounts {
     /// Frames that carry no request or data.

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 /// Factory of timers that start with the next read of the connection.
 #[derive(Clone)]
 pub(crate) struct HeadTimer {
-    progress: Arc<Progress>,
+    /// Counts the reads of the connection.
+    pub(crate) progress: Arc<Progress>,
 }
 
 /// Timer that completes [`HEAD_TIMEOUT`] after the first read since its creation.
@@ -26,13 +27,6 @@ struct HeadSleep {
     progress: Arc<Progress>,
     reads_before: u32,
     running: Option<Pin<Box<tokio::time::Sleep>>>,
-}
-
-impl HeadTimer {
-    /// Creates timers for the connection whose reads `progress` counts.
-    pub(crate) fn new(progress: Arc<Progress>) -> Self {
-        Self { progress }
-    }
 }
 
 impl Timer for HeadTimer {

@@ -82,7 +82,6 @@ impl<S: ClientStream> ClientIo<S> {
         replaced
     }
 
-    /// Shares the socket with other tasks.
     fn share_socket(&self) -> &Peer {
         // SAFETY: the socket is that of `io`, which is dropped with this, after `drop` has called `close_socket`.
         unsafe { self.client.share_socket(self.io.stream.socket()) };

@@ -46,7 +46,6 @@ impl<S: ClientStream> Http2Io<S> {
         Self { io, frames, credit, is_flushed: true, memory, unread, progress, linger, block: None }
     }
 
-    /// Checks the deadline of an unfinished header block.
     fn check_block_deadline(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.frames.unfinished_block() == 0 {
             self.block = None;

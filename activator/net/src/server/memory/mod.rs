@@ -9,7 +9,6 @@ const FREE: u64 = 16 * 1024;
 /// Number of bytes per charge, so that the lock is taken once for many.
 const STEP: u64 = 64 * 1024;
 
-/// Returns the charge for `bytes`.
 fn charge_for(bytes: u64) -> u64 {
     bytes.saturating_sub(FREE).div_ceil(STEP) * STEP
 }

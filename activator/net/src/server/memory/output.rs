@@ -52,7 +52,6 @@ const SHORT: usize = 1024;
 /// Length of an HTTP/2 DATA frame, unless the client allows more.
 const FRAME: usize = 16 * 1024;
 
-/// Output of one connection.
 #[derive(Debug)]
 pub(crate) struct Output {
     permit: Arc<ConnectionPermit>,
@@ -67,7 +66,6 @@ struct OutputState {
     outstanding: u64,
     /// Charge for outstanding data that is not free.
     charge: Option<Charge>,
-    /// Bodies that wait for room.
     waiting: Vec<Waker>,
     /// Charges of heads that are encoded but not written; over HTTP/1, of all heads.
     heads: Vec<HeadCharge>,
@@ -133,7 +131,6 @@ impl Output {
         self.frames.swap(0, Ordering::Relaxed)
     }
 
-    /// Keeps the charge of an encoded head.
     pub(crate) fn keep(&self, charge: HeadCharge) {
         self.state.lock().heads.push(charge);
     }

@@ -90,11 +90,8 @@ pub trait Cluster: Send {
     fn write_scale(&mut self, replicas: i32, attempt: u32) -> impl Future<Output = WriteResult> + Send;
 }
 
-/// Runs a reconcile.
-///
-/// # Cancel safety
-/// A reconcile that is dropped midway may or may not have written the scale. Its memory keeps the recommendation and
-/// may lack the change. The next reconcile reads the scale anew.
+/// Runs a reconcile. One that is dropped midway may or may not have written the scale. Its memory keeps the
+/// recommendation and may lack the change. The next reconcile reads the scale anew.
 pub async fn reconcile(
     autoscaler: Autoscaler<'_>,
     options: &Options,
@@ -118,7 +115,6 @@ struct Pass<'a> {
     gates: Gates,
     memory: &'a mut Memory,
     now: Timestamp,
-    /// Status to write.
     status: HorizontalPodAutoscalerStatus,
     /// Result of the steps so far.
     conclusion: Conclusion,
@@ -183,14 +179,12 @@ impl Pass<'_> {
         self.gates.scale_to_zero && status::is_true(self.autoscaler.status, SCALED_TO_ZERO)
     }
 
-    /// Removes the ScaledToZero condition.
     fn remove_scaled_to_zero(&mut self) {
         if let Some(list) = &mut self.status.conditions {
             list.retain(|condition| condition.type_ != SCALED_TO_ZERO);
         }
     }
 
-    /// Sets the numbers of a rebuilt status.
     fn set_numbers(&mut self, current: i32, desired: i32, metrics: Vec<MetricStatus>) {
         self.status.current_replicas = Some(current);
         self.status.desired_replicas = desired;

@@ -17,7 +17,6 @@ pub const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Plan {
     pub(super) current: i32,
     pub(super) desired: i32,
-    /// Reason for the event.
     pub(super) reason: String,
     pub(super) metrics: Vec<MetricStatus>,
     /// Error of failed metrics if the other metrics sufficed.

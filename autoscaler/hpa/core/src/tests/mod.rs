@@ -7,6 +7,8 @@ use crate::options::Options;
 use crate::pod::Pod;
 use crate::tolerance::Tolerances;
 
+pub(crate) const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };
+
 /// Returns inputs for this many replicas in spec and status of the scale.
 pub(crate) fn inputs<'a>(
     options: &'a Options,

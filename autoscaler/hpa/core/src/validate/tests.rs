@@ -1,50 +1,28 @@
 //! Tests of each rule with its path and text.
 
 use super::*;
-use crate::defaults::{self, policy};
+use crate::defaults;
 use common::field::FieldError;
-use k8s_openapi::api::autoscaling::v2::{
-    ContainerResourceMetricSource, ExternalMetricSource, HPAScalingRules, HorizontalPodAutoscalerBehavior,
-    MetricIdentifier, MetricSpec, MetricTarget, ObjectMetricSource, PodsMetricSource, ResourceMetricSource,
-};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::serde_json::{Value, from_value, json};
 
-fn valid_spec() -> HorizontalPodAutoscalerSpec {
-    let mut spec = HorizontalPodAutoscalerSpec {
-        scale_target_ref: reference("apps/v1", "Deployment", "web"),
-        max_replicas: 5,
-        ..HorizontalPodAutoscalerSpec::default()
-    };
+/// Returns the violations of a valid spec whose fields `changes` replaces.
+fn violations(gates: Gates, changes: Value) -> Vec<String> {
+    let valid = json!({"scaleTargetRef": reference("apps/v1", "Deployment", "web"), "maxReplicas": 5});
+    let mut spec: HorizontalPodAutoscalerSpec = from_value(valid).expect("a spec");
     defaults::fill(&mut spec);
-    spec
-}
-
-fn reference(api_version: &str, kind: &str, name: &str) -> CrossVersionObjectReference {
-    CrossVersionObjectReference { api_version: Some(api_version.into()), kind: kind.into(), name: name.into() }
-}
-
-fn quantity(text: &str) -> Option<Quantity> {
-    Some(Quantity(text.into()))
-}
-
-fn target(kind: &str, value: &str, average_value: &str, average_utilization: Option<i32>) -> MetricTarget {
-    let of = |text: &str| if text.is_empty() { None } else { quantity(text) };
-    MetricTarget { type_: kind.into(), value: of(value), average_value: of(average_value), average_utilization }
-}
-
-fn metric(name: &str) -> MetricIdentifier {
-    MetricIdentifier { name: name.into(), selector: None }
-}
-
-/// Returns the violations of a valid spec after `change`.
-fn violations(gates: Gates, change: impl FnOnce(&mut HorizontalPodAutoscalerSpec)) -> Vec<String> {
-    let mut spec = valid_spec();
-    change(&mut spec);
+    let mut spec = json!(spec);
+    for (field, value) in changes.as_object().expect("fields") {
+        spec[field] = value.clone();
+    }
     let text = |FieldError { path, message, rule }: &FieldError| match rule.as_str() {
         "" => format!("{path}: {message}"),
         rule => format!("{path}: {message}: {rule}"),
     };
-    validate(&spec, gates).iter().map(text).collect()
+    validate(&from_value(spec).expect("a spec"), gates).iter().map(text).collect()
+}
+
+fn reference(api_version: &str, kind: &str, name: &str) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "name": name})
 }
 
 /// Removes the path that all texts begin with.
@@ -53,19 +31,24 @@ fn below(path: &str, texts: Vec<String>) -> Vec<String> {
 }
 
 /// Returns the violations of a metric, without its path.
-fn of_metric(metric: MetricSpec) -> Vec<String> {
-    below("spec.metrics[0].", violations(Gates::default(), |spec| spec.metrics = Some(vec![metric])))
+fn of_metric(metric: Value) -> Vec<String> {
+    below("spec.metrics[0].", violations(Gates::default(), json!({"metrics": [metric]})))
 }
 
-fn external(target: MetricTarget) -> MetricSpec {
-    let external = Some(ExternalMetricSource { metric: metric("queue"), target });
-    MetricSpec { type_: "External".into(), external, ..MetricSpec::default() }
+/// Returns a target; empty texts are not set.
+fn target(kind: &str, value: &str, average_value: &str, percent: Option<i32>) -> Value {
+    let set = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    json!({"type": kind, "value": set(value), "averageValue": set(average_value), "averageUtilization": percent})
+}
+
+fn external(target: Value) -> Value {
+    json!({"type": "External", "external": {"metric": {"name": "queue"}, "target": target}})
 }
 
 #[test]
 fn a_valid_spec_is_accepted() {
-    for behavior in [None, Some(HorizontalPodAutoscalerBehavior::default())] {
-        assert_eq!(violations(Gates::default(), |spec| spec.behavior = behavior), [""; 0]);
+    for behavior in [Value::Null, json!({})] {
+        assert_eq!(violations(Gates::default(), json!({"behavior": behavior})), [""; 0]);
     }
 }
 
@@ -81,32 +64,25 @@ fn bounds_must_be_in_order() {
         (Some(5), 5, Vec::new()),
         (Some(-1), 5, vec![negative("minReplicas")]),
     ] {
-        let got = violations(Gates::default(), |spec| (spec.min_replicas, spec.max_replicas) = (min, max));
-        assert_eq!(got, wanted);
+        assert_eq!(violations(Gates::default(), json!({"minReplicas": min, "maxReplicas": max})), wanted);
     }
 }
 
 #[test]
 fn zero_replicas_need_the_gate_and_a_metric_without_pods() {
-    let zero = |spec: &mut HorizontalPodAutoscalerSpec| spec.min_replicas = Some(0);
-    let with_external = |spec: &mut HorizontalPodAutoscalerSpec| {
-        zero(spec);
-        spec.metrics.get_or_insert_default().push(external(target("Value", "1", "", None)));
-    };
+    let zero = || json!({"minReplicas": 0});
+    let with_external = || json!({"minReplicas": 0, "metrics": [external(target("Value", "1", "", None))]});
     let below = "spec.minReplicas: invalid value: 0: must be greater than or equal to 1";
     let pods = "spec.metrics: forbidden: must specify at least one Object or External metric to support scaling to zero replicas";
     let open = Gates { scale_to_zero: true, ..Gates::default() };
-    assert_eq!(violations(Gates::default(), with_external), [below]);
-    assert_eq!(violations(Gates::default(), zero), [below, pods]);
-    assert_eq!(violations(open, zero), [pods]);
-    assert_eq!(violations(open, with_external), [""; 0]);
+    assert_eq!(violations(Gates::default(), with_external()), [below]);
+    assert_eq!(violations(Gates::default(), zero()), [below, pods]);
+    assert_eq!(violations(open, zero()), [pods]);
+    assert_eq!(violations(open, with_external()), [""; 0]);
 }
 
 #[test]
 fn a_target_needs_a_group_kind_and_name() {
-    let of = |reference: CrossVersionObjectReference| {
-        below("spec.scaleTargetRef.", violations(Gates::default(), |spec| spec.scale_target_ref = reference))
-    };
     for (target, wanted) in [
         (reference("apps/v1", "", ""), &["kind: required value", "name: required value"][..]),
         (reference("apps/v1", "..", "a"), &["kind: invalid value: \"..\": may not be '..'"]),
@@ -119,7 +95,8 @@ fn a_target_needs_a_group_kind_and_name() {
         (reference("v1", "A", "b"), &["apiVersion: invalid value: \"v1\": apiVersion must specify API group"]),
         (reference("v1", "ReplicationController", "b"), &[]),
     ] {
-        assert_eq!(of(target.clone()), wanted, "{target:?}");
+        let got = violations(Gates::default(), json!({"scaleTargetRef": target}));
+        assert_eq!(below("spec.scaleTargetRef.", got), wanted, "{target:?}");
     }
 }
 
@@ -127,35 +104,29 @@ fn a_target_needs_a_group_kind_and_name() {
 fn a_metric_needs_a_type_and_only_the_source_of_that_type() {
     let supported = r#"supported values: "ContainerResource", "External", "Object", "Pods", "Resource""#;
     let unknown = |value: &str| format!("type: unsupported value: {value:?}: {supported}");
-    let resource = ResourceMetricSource { name: "cpu".into(), target: target("Utilization", "", "", Some(50)) };
-    let pods = PodsMetricSource { metric: metric("qps"), target: target("AverageValue", "", "1", None) };
-    let of = |kind: &str, resource: Option<&ResourceMetricSource>, pods: Option<&PodsMetricSource>| {
-        let (resource, pods) = (resource.cloned(), pods.cloned());
-        of_metric(MetricSpec { type_: kind.into(), resource, pods, ..MetricSpec::default() })
-    };
-    assert_eq!(of("Resource", Some(&resource), None), [""; 0]);
-    assert_eq!(
-        of("", Some(&resource), None),
-        ["type: required value: must specify a metric source type".to_owned(), unknown(""), unknown(""),]
-    );
-    assert_eq!(of("Bogus", None, None), [unknown("Bogus"), unknown("Bogus")]);
+    let resource = json!({"name": "cpu", "target": target("Utilization", "", "", Some(50))});
+    let pods = json!({"metric": {"name": "qps"}, "target": target("AverageValue", "", "1", None)});
+    assert_eq!(of_metric(json!({"type": "Resource", "resource": resource})), [""; 0]);
+    let untyped = "type: required value: must specify a metric source type".to_owned();
+    assert_eq!(of_metric(json!({"resource": resource})), [untyped, unknown(""), unknown("")]);
+    assert_eq!(of_metric(json!({"type": "Bogus"})), [unknown("Bogus"), unknown("Bogus")]);
     let absent = "pods: required value: must populate information for the given metric source";
-    assert_eq!(of("Pods", Some(&resource), None), [absent]);
+    assert_eq!(of_metric(json!({"type": "Pods", "resource": resource})), [absent]);
     let surplus = "pods: forbidden: must populate the given metric source only";
-    assert_eq!(of("Resource", Some(&resource), Some(&pods)), [surplus]);
-    let invalid = ResourceMetricSource::default();
-    assert_eq!(of("Resource", Some(&invalid), Some(&pods)), [surplus], "only the first source is validated");
+    for resource in [&resource, &json!({})] {
+        let both = of_metric(json!({"type": "Resource", "resource": resource, "pods": pods}));
+        assert_eq!(both, [surplus], "only the first source is validated");
+    }
 }
 
 #[test]
 fn a_resource_needs_a_name_and_one_target() {
-    let of = |name: &str, target: MetricTarget| {
-        let resource = Some(ResourceMetricSource { name: name.into(), target });
-        of_metric(MetricSpec { type_: "Resource".into(), resource, ..MetricSpec::default() })
+    let of = |name: &str, target: Value| {
+        of_metric(json!({"type": "Resource", "resource": {"name": name, "target": target}}))
     };
     let got = of("", target("AverageValue", "", "1", None));
     assert_eq!(got.first().map(String::as_str), Some("resource.name: required value: must specify a resource name"));
-    let no_quantity = "many".parse::<crate::quantity::Quantity>().expect_err("no quantity");
+    let no_quantity = "many".parse::<Quantity>().expect_err("no quantity");
     let types = "must be either Utilization, Value, or AverageValue";
     let neither = "must set either a target raw value or a target utilization";
     let both = "may not set both a target raw value and a target utilization";
@@ -178,10 +149,8 @@ fn a_resource_needs_a_name_and_one_target() {
 #[test]
 fn a_container_resource_needs_a_requestable_resource_and_a_container() {
     let of = |name: &str, container: &str| {
-        let (name, container) = (name.to_owned(), container.to_owned());
-        let target = target("Utilization", "", "", Some(50));
-        let container_resource = Some(ContainerResourceMetricSource { name, container, target });
-        of_metric(MetricSpec { type_: "ContainerResource".into(), container_resource, ..MetricSpec::default() })
+        let source = json!({"name": name, "container": container, "target": target("Utilization", "", "", Some(50))});
+        of_metric(json!({"type": "ContainerResource", "containerResource": source}))
     };
     for (name, container, wanted) in [
         ("cpu", "app", ""),
@@ -205,63 +174,66 @@ fn a_container_resource_needs_a_requestable_resource_and_a_container() {
 
 #[test]
 fn pods_object_and_external_metrics_need_a_name_and_a_target() {
-    let name = "metric.name: required value: must specify a metric name";
-    let pods = |name: &str, target| {
-        let pods = Some(PodsMetricSource { metric: metric(name), target });
-        of_metric(MetricSpec { type_: "Pods".into(), pods, ..MetricSpec::default() })
+    let pods = |name: &str, target: Value| {
+        of_metric(json!({"type": "Pods", "pods": {"metric": {"name": name}, "target": target}}))
     };
-    assert_eq!(pods("", target("AverageValue", "", "1", None)), [format!("pods.{name}")]);
+    let unnamed = "pods.metric.name: required value: must specify a metric name";
+    assert_eq!(pods("", target("AverageValue", "", "1", None)), [unnamed]);
     let average = "pods.target.averageValue: required value: must specify a positive target averageValue";
     assert_eq!(pods("qps", target("AverageValue", "1", "", None)), [average]);
 
-    let object = |described_object, name: &str, target| {
-        let object = Some(ObjectMetricSource { described_object, metric: metric(name), target });
-        of_metric(MetricSpec { type_: "Object".into(), object, ..MetricSpec::default() })
+    let object = |described: Value, target: Value| {
+        let source = json!({"describedObject": described, "metric": {"name": "hits"}, "target": target});
+        of_metric(json!({"type": "Object", "object": source}))
     };
-    let service = reference("v1", "Service", "web");
-    assert_eq!(object(service.clone(), "hits", target("Value", "1", "1", None)), [""; 0], "both are allowed");
-    assert_eq!(object(service.clone(), "hits", target("Utilization", "1", "", None)), [""; 0], "fails when evaluated");
+    let service = || reference("v1", "Service", "web");
+    let both = target("Value", "1", "1", None);
+    assert_eq!(object(service(), both.clone()), [""; 0], "both are allowed");
+    assert_eq!(object(service(), target("Utilization", "1", "", None)), [""; 0], "fails when evaluated");
     let neither = "object.target.averageValue: required value: must set either a target value or averageValue";
-    assert_eq!(object(service, "hits", target("Value", "", "", None)), [neither]);
+    assert_eq!(object(service(), target("Value", "", "", None)), [neither]);
     let kind = "object.describedObject.kind: required value";
-    assert_eq!(object(reference("", "", "web"), "hits", target("Value", "1", "", None)), [kind], "no group is needed");
+    assert_eq!(object(reference("", "", "web"), both.clone()), [kind], "no group is needed");
 
     let neither =
         "external.target.averageValue: required value: must set either a target value for metric or a per-pod target";
     assert_eq!(of_metric(external(target("Value", "", "", None))), [neither]);
-    let both = "external.target.value: forbidden: may not set both a target value for metric and a per-pod target";
-    assert_eq!(of_metric(external(target("Value", "1", "1", None))), [both]);
+    let text = "external.target.value: forbidden: may not set both a target value for metric and a per-pod target";
+    assert_eq!(of_metric(external(both)), [text]);
 }
 
 #[test]
 fn a_behavior_must_stay_within_its_ranges() {
-    let of = |rules: HPAScalingRules| {
-        let behavior = HorizontalPodAutoscalerBehavior { scale_up: None, scale_down: Some(rules) };
-        below("spec.behavior.scaleDown.", violations(Gates::default(), |spec| spec.behavior = Some(behavior)))
+    let valid = json!([{"type": "Percent", "value": 1000, "periodSeconds": 1800}]);
+    let with = |field: &str, value: Value| {
+        let mut rules = json!({"policies": valid});
+        rules[field] = value;
+        let got = violations(Gates::default(), json!({"behavior": {"scaleDown": rules}}));
+        below("spec.behavior.scaleDown.", got).join("; ")
     };
-    let policies = || Some(vec![policy("Percent", 1000, 1800)]);
-    let rules = || HPAScalingRules { policies: policies(), ..HPAScalingRules::default() };
-    let window = |seconds| HPAScalingRules { stabilization_window_seconds: Some(seconds), ..rules() };
-    let limit = |kind, value, period| HPAScalingRules { policies: Some(vec![policy(kind, value, period)]), ..rules() };
-    let tolerance = |text| HPAScalingRules { tolerance: quantity(text), ..rules() };
-    let unknown_select = HPAScalingRules { select_policy: Some("Any".into()), ..rules() };
-    let no_policy = HPAScalingRules { policies: Some(Vec::new()), ..rules() };
+    let window = |seconds: i32| with("stabilizationWindowSeconds", json!(seconds));
+    let limit = |kind: &str, value: i32, period: i32| {
+        with("policies", json!([{"type": kind, "value": value, "periodSeconds": period}]))
+    };
     let window_path = "stabilizationWindowSeconds: invalid value";
     let period_path = "policies[0].periodSeconds: invalid value";
-    for (rules, wanted) in [
-        (rules(), ""),
+    for (got, wanted) in [
+        (with("policies", valid.clone()), ""),
         (window(3600), ""),
         (window(-1), &format!("{window_path}: -1: must be greater than or equal to zero")),
         (window(3601), &format!("{window_path}: 3601: must be less than or equal to 3600")),
-        (unknown_select, r#"selectPolicy: unsupported value: "Any": supported values: "Disabled", "Max", "Min""#),
-        (no_policy, "policies: required value: must specify at least one Policy"),
+        (
+            with("selectPolicy", json!("Any")),
+            r#"selectPolicy: unsupported value: "Any": supported values: "Disabled", "Max", "Min""#,
+        ),
+        (with("policies", json!([])), "policies: required value: must specify at least one Policy"),
         (limit("Nodes", 1, 1), r#"policies[0].type: unsupported value: "Nodes": supported values: "Percent", "Pods""#),
         (limit("Pods", 0, 1), "policies[0].value: invalid value: 0: must be greater than zero"),
         (limit("Pods", 1, 0), &format!("{period_path}: 0: must be greater than zero")),
         (limit("Pods", 1, 1801), &format!("{period_path}: 1801: must be less than or equal to 1800")),
-        (tolerance("-0.1"), "tolerance: invalid value: \"-100m\": must be greater than or equal to 0"),
-        (tolerance("7"), ""),
+        (with("tolerance", json!("-0.1")), "tolerance: invalid value: \"-100m\": must be greater than or equal to 0"),
+        (with("tolerance", json!("7")), ""),
     ] {
-        assert_eq!(of(rules).join("; "), wanted);
+        assert_eq!(got, wanted);
     }
 }

@@ -22,10 +22,7 @@ pub(super) struct Span {
     pub(super) now: u64,
 }
 
-/// Converts all of `metrics`, for the process that `resource` describes.
-///
-/// # Errors
-/// Fails if a metric cannot be written.
+/// Converts all of `metrics`, for the process that `resource` describes. Fails if a metric cannot be written.
 pub(super) fn request(
     metrics: &Metrics,
     resource: Resource,
@@ -151,14 +148,12 @@ mod tests {
     #[test]
     fn registered_metrics_are_converted_with_names_values_and_kinds() {
         let metrics = Metrics::default();
-        let labels = vec![("k8s_namespace_name", "ns".to_owned()), ("kn_revision_name", "a \"b\"\\".to_owned())];
-        let queued: Family<Vec<(&'static str, String)>, Gauge> =
-            metrics.register(catalog::REQUEST_QUEUED, Family::default());
+        let labels = [("k8s_namespace_name", "ns"), ("kn_revision_name", "a \"b\"\\")];
+        let queued: Family<[(&str, &str); 2], Gauge> = metrics.register(catalog::REQUEST_QUEUED, Family::default());
         queued.get_or_create(&labels).set(3);
         let errors: Counter = metrics.register(catalog::STATS_ERRORS, Counter::default());
         errors.inc_by(2);
-        let duration =
-            Family::<Vec<(&'static str, String)>, Histogram>::new_with_constructor(|| Histogram::new([0.5, 1.0]));
+        let duration = Family::<[(&str, &str); 2], Histogram>::new_with_constructor(|| Histogram::new([0.5, 1.0]));
         let duration = metrics.register(catalog::SERVER_DURATION, duration);
         for seconds in [0.1, 0.7, 9.0] {
             duration.get_or_create(&labels).observe(seconds);
@@ -181,10 +176,8 @@ mod tests {
         assert_eq!((took.unit.as_str(), took.description.as_str()), ("s", catalog::SERVER_DURATION.meaning));
         let Some(metric::Data::Histogram(took)) = &took.data else { panic!("{sent:?}") };
         let point = &took.data_points[0];
-        assert_eq!(
-            (point.count, &point.bucket_counts[..], &point.explicit_bounds[..]),
-            (3, &[1, 1, 1][..], &[0.5, 1.0][..])
-        );
+        assert_eq!((&point.bucket_counts[..], &point.explicit_bounds[..]), (&[1, 1, 1][..], &[0.5, 1.0][..]));
+        assert_eq!(point.count, 3);
         assert_eq!((point.start_time_unix_nano, point.time_unix_nano), (5, 9));
         assert_eq!(point.attributes, expected);
     }

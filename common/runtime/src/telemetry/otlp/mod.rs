@@ -110,10 +110,8 @@ impl ProcessIdentity {
     }
 }
 
-/// Starts to send `metrics`, if `config` requires it, until `shutdown`. The task ends after one more export.
-///
-/// # Errors
-/// Fails if the endpoint cannot be used.
+/// Starts to send `metrics`, if `config` requires it, until `shutdown`. The task ends after one more export. Fails if
+/// the endpoint cannot be used.
 pub fn push(
     metrics: Metrics,
     config: &MetricsConfig,

@@ -11,18 +11,17 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use prometheus_client::metrics::gauge::Gauge;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const GRPC_PATH: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 
 /// Request that a collector received: path, content type and body.
 type Received = (String, String, Bytes);
 
 /// Starts a collector of either protocol. Each request gets `status`: HTTP's, or gRPC's in trailers.
 async fn collector(protocol: OtlpProtocol, status: u16) -> (SocketAddr, mpsc::UnboundedReceiver<Received>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
+    let (listener, address) = crate::tests::listen().await;
     let (sender, receiver) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -36,10 +35,10 @@ async fn collector(protocol: OtlpProtocol, status: u16) -> (SocketAddr, mpsc::Un
                         let body = request.into_body().collect().await.expect("whole").to_bytes();
                         let _ = sender.send((path, kind, body));
                         Ok::<_, Infallible>(match protocol {
-                            OtlpProtocol::HttpProtobuf => Response::builder()
-                                .status(status)
-                                .body(Full::new(Bytes::from_static(b"words")).boxed_unsync())
-                                .expect("a response"),
+                            OtlpProtocol::HttpProtobuf => {
+                                let words = Full::new(Bytes::from_static(b"words")).boxed_unsync();
+                                Response::builder().status(status).body(words).expect("a response")
+                            }
                             OtlpProtocol::Grpc => {
                                 let mut trailers = HeaderMap::new();
                                 trailers.insert("grpc-status", status.into());
@@ -63,13 +62,7 @@ async fn collector(protocol: OtlpProtocol, status: u16) -> (SocketAddr, mpsc::Un
 async fn metrics_are_pushed_over_both_transports() {
     let rows = [
         (OtlpProtocol::HttpProtobuf, 200, "/v1/metrics", "application/x-protobuf", 0),
-        (
-            OtlpProtocol::Grpc,
-            0,
-            "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-            "application/grpc",
-            5,
-        ),
+        (OtlpProtocol::Grpc, 0, GRPC_PATH, "application/grpc", 5),
     ];
     for (protocol, status, path, kind, prefix) in rows {
         let (address, mut received) = collector(protocol, status).await;
@@ -117,7 +110,7 @@ async fn rejections_are_reported_with_the_collectors_message() {
 #[test]
 fn endpoints_are_urls_and_the_environment_overrides_the_map() {
     use OtlpProtocol::{Grpc, HttpProtobuf};
-    let none = Environment::default();
+    let (none, grpc) = (Environment::default(), format!("http://[::1]:4317{GRPC_PATH}"));
     let base = Environment { endpoint: Some("http://c:4318/otlp/".into()), ..none.clone() };
     let own = Environment { metrics_endpoint: Some("http://m/x".into()), ..base.clone() };
     let rows = [
@@ -126,12 +119,7 @@ fn endpoints_are_urls_and_the_environment_overrides_the_map() {
         (HttpProtobuf, "http://collector/mine", &none, Ok("http://collector/mine")),
         (HttpProtobuf, "http://collector/mine", &base, Ok("http://c:4318/otlp/v1/metrics")),
         (HttpProtobuf, "http://collector/mine", &own, Ok("http://m/x")),
-        (
-            Grpc,
-            "[::1]:4317",
-            &none,
-            Ok("http://[::1]:4317/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"),
-        ),
+        (Grpc, "[::1]:4317", &none, Ok(grpc.as_str())),
         (Grpc, "ftp://collector", &none, Err("metrics-endpoint")),
         (HttpProtobuf, "http://", &none, Err("metrics-endpoint")),
     ];

@@ -50,11 +50,8 @@ fn quoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
         (c == '"').then_some(at)
     })?;
     let (inside, after) = (&text[..end], &text[end + 1..]);
-    let value = match escapes {
-        true => Cow::Owned(inside.replace("\\n", "\n").replace("\\\"", "\"").replace("\\\\", "\\")),
-        false => Cow::Borrowed(inside),
-    };
-    Some((value, after))
+    let unescaped = || inside.replace("\\n", "\n").replace("\\\"", "\"").replace("\\\\", "\\");
+    Some((if escapes { Cow::Owned(unescaped()) } else { Cow::Borrowed(inside) }, after))
 }
 
 #[cfg(test)]

@@ -55,10 +55,8 @@ impl Signal {
 }
 
 impl Sender {
-    /// Creates a sender to `configured`, unless the environment overrides it.
-    ///
-    /// # Errors
-    /// Fails if the endpoint is not a URL with a host, or if its CAs cannot be read.
+    /// Creates a sender to `configured`, unless the environment overrides it. Fails if the endpoint is not a URL with a
+    /// host, or if its CAs cannot be read.
     pub fn new(
         protocol: OtlpProtocol,
         signal: Signal,
@@ -76,8 +74,7 @@ impl Sender {
             (None, Some(base)) => ("OTEL_EXPORTER_OTLP_ENDPOINT", base.as_str(), true),
             (None, None) => (key, configured, false),
         };
-        let refused =
-            |rule: &str| ConfigError { key: setting.to_owned(), value: value.to_owned(), rule: rule.to_owned() };
+        let refused = |rule: &str| ConfigError::new(setting, value, rule);
         let url = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
         let uri: Uri = url.parse().map_err(|_| refused("must be a URL such as http://collector:4318"))?;
         uri.host().filter(|host| !host.is_empty()).ok_or_else(|| refused("must name a host"))?;
@@ -108,13 +105,8 @@ impl Sender {
         Ok(Self { protocol, uri, client })
     }
 
-    /// Sends one message, within ten seconds.
-    ///
-    /// # Errors
-    /// Describes why the collector could not be reached or rejected the message.
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the connection; the message may have been accepted.
+    /// Sends one message, within ten seconds. The error describes why the collector could not be reached or rejected
+    /// the message. Dropping the future closes the connection; the message may have been accepted.
     pub async fn send(&self, message: Vec<u8>) -> Result<(), String> {
         match timeout(PATIENCE, self.exchange(message)).await {
             Ok(sent) => sent,
@@ -189,7 +181,7 @@ fn roots(environment: &Environment) -> Result<RootCertStore, ConfigError> {
         Some(file) => {
             let name = file.display().to_string();
             let key = "OTEL_EXPORTER_OTLP_CERTIFICATE";
-            let refused = |rule: String| ConfigError { key: key.to_owned(), value: name.clone(), rule };
+            let refused = |rule: String| ConfigError::new(key, &name, rule);
             let pem = std::fs::read(file).map_err(|error| refused(error.to_string()))?;
             add_roots(&mut store, &name, &pem).map_err(|error| refused(error.to_string()))?;
         }

@@ -8,10 +8,7 @@ fn a_knative_service_is_translated_field_by_field() {
     let imported = one("
 apiVersion: serving.knative.dev/v1
 kind: Service
-metadata:
-  name: hello
-  labels: {team: a}
-  annotations: {serving.knative.dev/creator: somebody}
+metadata: {name: hello, labels: {team: a}, annotations: {serving.knative.dev/creator: somebody}}
 spec:
   template:
     metadata:
@@ -43,17 +40,12 @@ spec:
     assert_eq!(deployment["spec"]["template"]["metadata"]["labels"], json!({"app": "hello"}));
     assert_eq!(deployment["spec"]["template"]["metadata"]["annotations"], json!({"example.com/x": "y"}));
     assert!(deployment["spec"].get("replicas").is_none(), "the autoscaler owns the number");
-    assert_eq!(
-        autoscaler["spec"],
-        json!({
-            "target": {"kind": "Deployment", "name": "hello"},
-            "services": [{"name": "hello", "create": true}],
-            "concurrency": 50,
-            "scale": {"min": 1, "window": "100s", "panic": {"window": "25s"}, "load": {"concurrency": 10}},
-            "wake": {"timeout": "60s"},
-            "timeouts": {"request": "60s"},
-        })
-    );
+    let spec = json!({
+        "target": {"kind": "Deployment", "name": "hello"}, "services": [{"name": "hello", "create": true}],
+        "scale": {"min": 1, "window": "100s", "panic": {"window": "25s"}, "load": {"concurrency": 10}},
+        "concurrency": 50, "wake": {"timeout": "60s"}, "timeouts": {"request": "60s"},
+    });
+    assert_eq!(autoscaler["spec"], spec);
     let fields = [
         "spec.template.metadata.annotations.autoscaling.knative.dev/target-burst-capacity",
         "spec.traffic",

@@ -1,6 +1,6 @@
 //! Workloads with Sablier's labels, and Middlewares.
 
-use super::{import, noted, one};
+use super::{import, noted, one, zero_scaler};
 use serde_json::json;
 
 /// Goal: the waiting page and the running hours in Sablier's documentation are translated.
@@ -69,17 +69,9 @@ kind: Middleware
 metadata: {name: page}
 spec: {plugin: {sablier: {group: demo, dynamic: {}}}}
 ");
-    assert_eq!(
-        imported.objects,
-        [json!({
-            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
-            "metadata": {"name": "whoami", "namespace": "lab"},
-            "spec": {
-                "target": {"kind": "Deployment", "name": "whoami"},
-                "scale": {"window": "5m"}, "wake": {"timeout": "30s"},
-            },
-        })]
-    );
+    let target = json!({"kind": "Deployment", "name": "whoami"});
+    let spec = json!({"target": target, "scale": {"window": "5m"}, "wake": {"timeout": "30s"}});
+    assert_eq!(imported.objects, [zero_scaler(json!({"name": "whoami", "namespace": "lab"}), spec)]);
     let fields = [
         "metadata.labels.sablier.group",
         "Middleware",
@@ -123,14 +115,11 @@ fn a_middleware_goes_with_the_workloads_of_its_group() {
         assert_eq!(imported.objects[0]["spec"]["scale"]["window"], "5m", "{imported:?}");
     }
     for (imported, source, why) in [
-        (
-            empty[0],
-            "Middleware stray",
-            "no workload of group nobody is among the documents, so this object is not translated",
-        ),
-        (empty[1], "Middleware unnamed", "no group is named, so this object is not translated"),
+        (empty[0], "Middleware stray", "no workload of group nobody is among the documents"),
+        (empty[1], "Middleware unnamed", "no group is named"),
     ] {
-        let expected = vec![("spec.plugin.sablier.group".to_owned(), why.to_owned())];
+        let why = format!("{why}, so this object is not translated");
+        let expected = vec![("spec.plugin.sablier.group".to_owned(), why)];
         assert_eq!((imported.source.as_str(), &imported.notes), (source, &expected));
     }
 }

@@ -9,8 +9,6 @@
 
 mod core;
 mod pod;
-mod service;
-mod workload;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -22,9 +20,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::causes::Causes;
 use super::crd;
 use super::resource::{Model, Registry, Resource, Rules, TypedModel};
+use super::status::Causes;
 use super::types::{Describe, TypeSchemas, describe};
 
 /// Entry in `kinds.yaml`.
@@ -87,9 +85,9 @@ pub(super) fn set_defaults(kind: &str, value: &mut Value, old: Option<&Value>) {
         "Secret" => core::prepare_secret(value),
         "Namespace" => core::prepare_namespace(value, old),
         "Pod" => pod::prepare_pod(value, old),
-        "Service" => service::prepare_service(value, old),
-        "Deployment" => workload::prepare_deployment(value),
-        "ReplicaSet" | "StatefulSet" => workload::prepare(value),
+        "Service" => core::prepare_service(value, old),
+        "Deployment" => pod::prepare_deployment(value),
+        "ReplicaSet" | "StatefulSet" => pod::prepare_workload(value),
         "CustomResourceDefinition" => crd::prepare(value, old),
         _ => {}
     }
@@ -101,10 +99,10 @@ pub(super) fn validate(kind: &str, value: &Value, old: Option<&Value>, causes: &
         "ConfigMap" => core::validate_config_map(value, old, causes),
         "Secret" => core::validate_data(value, old, causes),
         "Pod" => pod::validate_pod(value, old, causes),
-        "Service" => service::validate_service(value, causes),
-        "EndpointSlice" => service::validate_slice(value, causes),
-        "Deployment" | "ReplicaSet" | "StatefulSet" => workload::validate(value, causes),
-        "HorizontalPodAutoscaler" => workload::validate_autoscaler(value, causes),
+        "Service" => core::validate_service(value, causes),
+        "EndpointSlice" => core::validate_slice(value, causes),
+        "Deployment" | "ReplicaSet" | "StatefulSet" => pod::validate_workload(value, causes),
+        "HorizontalPodAutoscaler" => pod::validate_autoscaler(value, causes),
         "CustomResourceDefinition" => crd::validate(value, causes),
         _ => {}
     }

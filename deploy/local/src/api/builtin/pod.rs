@@ -1,9 +1,8 @@
-//! Pods, and the pod templates of workloads.
+//! Pods, Deployments and similar workloads, and HorizontalPodAutoscalers.
 
+use crate::api::fields::{child, default, items, number, object, text};
+use crate::api::status::Causes;
 use serde_json::{Map, Value, json};
-
-use crate::api::causes::Causes;
-use crate::api::fields::{child, default, items, object};
 
 pub(super) fn prepare_pod(value: &mut Value, old: Option<&Value>) {
     let Some(spec) = value.get_mut("spec").map(object) else { return };
@@ -14,7 +13,7 @@ pub(super) fn prepare_pod(value: &mut Value, old: Option<&Value>) {
 }
 
 /// Sets defaults of a pod spec that depend on several of its fields.
-pub(super) fn prepare_spec(spec: &mut Map<String, Value>) {
+fn prepare_spec(spec: &mut Map<String, Value>) {
     for list in ["containers", "initContainers"] {
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);
         containers.into_iter().flatten().for_each(|container| prepare_container(object(container)));
@@ -68,5 +67,52 @@ pub(super) fn validate_pod(value: &Value, old: Option<&Value>, causes: &mut Caus
             "spec",
             "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing tolerations)",
         );
+    }
+}
+
+pub(super) fn prepare_workload(value: &mut Value) {
+    if let Some(spec) = value.pointer_mut("/spec/template/spec").map(object) {
+        prepare_spec(spec);
+    }
+}
+
+pub(super) fn prepare_deployment(value: &mut Value) {
+    prepare_workload(value);
+    if let Some(strategy) = value.pointer_mut("/spec/strategy").map(object)
+        && strategy["type"] == "RollingUpdate"
+    {
+        let rolling = child(strategy, "rollingUpdate");
+        default(rolling, "maxUnavailable", "25%");
+        default(rolling, "maxSurge", "25%");
+    }
+}
+
+/// Checks that the selector matches the template's labels.
+pub(super) fn validate_workload(value: &Value, causes: &mut Causes) {
+    let spec = &value["spec"];
+    let selector = &spec["selector"];
+    let terms = |key: &str| selector.get(key).is_some_and(|terms| *terms != json!({}) && *terms != json!([]));
+    let labels = &spec["template"]["metadata"]["labels"];
+    let is_empty = !terms("matchLabels") && !terms("matchExpressions");
+    if is_empty {
+        causes.required("spec.selector", "");
+    }
+    let mut matched = selector["matchLabels"].as_object().into_iter().flatten();
+    if is_empty || !matched.all(|(key, value)| labels.get(key) == Some(value)) {
+        causes.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
+    }
+}
+
+/// Validates a HorizontalPodAutoscaler of `autoscaling/v2`. Its controller reports errors of metrics and policies in
+/// the status.
+pub(super) fn validate_autoscaler(value: &Value, causes: &mut Causes) {
+    let max = number(value, "/spec/maxReplicas").unwrap_or(0);
+    if number(value, "/spec/minReplicas").is_some_and(|min| min > max) {
+        causes.invalid("spec.maxReplicas", &max.into(), "must be greater than or equal to `minReplicas`");
+    }
+    let target = &value["spec"]["scaleTargetRef"];
+    if target["kind"] != "ReplicationController" && !text(target, "/apiVersion").contains('/') {
+        let field = "spec.scaleTargetRef.apiVersion";
+        causes.invalid(field, &target["apiVersion"], "apiVersion must specify API group");
     }
 }

@@ -60,25 +60,6 @@ async fn valid_objects_are_accepted_and_invalid_ones_rejected_by_field() {
     }
 }
 
-#[tokio::test]
-async fn unknown_fields_and_wrong_types_are_rejected() {
-    let (_server, client) = with_definition().await;
-    let api = untyped(&client);
-    let strict = PatchParams::apply("test").validation_strict();
-    for (spec, message) in [
-        (json!({"target": {"name": "a"}, "colour": "red"}), "unknown field \"spec.colour\""),
-        (json!({"target": {"name": "a"}, "scale": {"window": 60}}), "spec.scale.window"),
-        (json!({"target": {"name": "a"}, "hosts": "a.example.com"}), "spec.hosts"),
-        (json!({"target": {"name": "a"}, "ports": [{"name": "a", "protocol": "udp"}]}), "spec.ports[0].protocol"),
-        (json!({"target": {}}), "spec.target.name: Required value"),
-        (json!({}), "spec.target: Required value"),
-    ] {
-        let applied = api.patch("bad", &strict, &Patch::Apply(object("bad", &spec))).await;
-        let error = applied.expect_err(message).to_string();
-        assert!(error.contains(message), "{error}");
-    }
-}
-
 /// Goal: the documented defaults are set, a status cannot be written on creation, and the table has the columns for
 /// people.
 #[tokio::test]

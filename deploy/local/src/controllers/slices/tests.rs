@@ -1,7 +1,7 @@
 //! Contents of slices, and minimal changes of them.
 
 use super::*;
-use crate::controllers::tests::fixture::{created, next_version, now, patched, pod, ready, running, with_ip};
+use crate::controllers::fixture::{created, next_version, now, patched, pod, ready, running, with_ip};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
@@ -36,7 +36,7 @@ fn index(service: Service, pods: impl IntoIterator<Item = Pod>) -> Index {
 
 /// Applies the planned writes, as a server would. Returns their number.
 fn settle(index: &mut Index) -> usize {
-    let writes = plan(index, &key()).writes;
+    let writes = plan(index, &key());
     let count = writes.len();
     for write in writes {
         match write {
@@ -152,5 +152,5 @@ fn a_service_that_loses_its_selector_keeps_its_slices() {
     settle(&mut index);
     index.services.apply_response(service(json!({"selector": null})));
     index.pods.apply_deletion(&ObjectKey::new("ns", "p"), "p");
-    assert!(plan(&index, &key()).writes.is_empty());
+    assert!(plan(&index, &key()).is_empty());
 }

@@ -38,10 +38,7 @@ pub(crate) enum Handler {
 
 impl Handler {
     /// Builds the handler from the API's fields, for a container at `ip` with `ports`. An exec probe uses `launch`, the
-    /// container's own, with another program.
-    ///
-    /// # Errors
-    /// Fails if a port does not exist or this node does not support the probe.
+    /// container's own, with another program. Fails if a port does not exist or this node does not support the probe.
     pub(crate) fn new(
         probe: &Probe,
         ip: IpAddr,
@@ -80,10 +77,7 @@ impl Handler {
         Err("a probe needs one of exec, tcpSocket, httpGet, grpc".into())
     }
 
-    /// Makes one attempt.
-    ///
-    /// # Errors
-    /// Returns the reason of the failure as a message for an Event. Cancel safe.
+    /// Makes one attempt. Returns the reason of the failure as a message for an Event. Cancel safe.
     pub(crate) async fn check(&self) -> Result<(), String> {
         match self {
             Handler::Exec(launch) => exec(launch).await,

@@ -13,11 +13,9 @@
 //! UDP, node ports, load balancers, session affinity and topology are not supported.
 
 mod forward;
-mod resolver;
 mod table;
 
-pub use resolver::ServiceResolver;
-pub use table::ServiceTable;
+pub use table::{ServiceResolver, ServiceTable};
 
 use common_controller::Cache;
 use common_runtime::listen;

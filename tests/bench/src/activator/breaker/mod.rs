@@ -2,8 +2,7 @@
 //!
 //! Rounds are short, so that some run undisturbed on a busy machine. A repetition's figure is the lower quartile of
 //! its rounds: the cost of the code, not of the machine's other work. The peer is upstream's breaker ([`upstream`]),
-//! measured in turn. For orientation, the same is measured with two atomic operations, the minimum for any breaker,
-//! and with a throttler including the choice of a pod.
+//! measured in turn.
 #![allow(clippy::disallowed_methods, reason = "tokio's clock costs more than what is measured")]
 
 mod upstream;
@@ -12,15 +11,9 @@ use super::interleaved::ratio;
 use crate::report::{Figures, Measurement, Row};
 use crate::settings::{Settings, quantile};
 use activator_core::breaker::{Breaker, Capacity};
-use activator_core::throttler::Throttler;
-use activator_core::{Destination, Destinations};
 use futures::FutureExt;
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
 use std::hint::black_box;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 const PAIRS: u32 = 20_000;
@@ -58,35 +51,7 @@ fn run(settings: &Settings) -> Figures {
         figures.add_context(format!("{row}: ours, ns"), ours);
         figures.add_context(format!("{row}: upstream's, ns"), theirs);
     }
-    let word = AtomicU64::new(0);
-    let atomics = || {
-        word.fetch_add(1, Ordering::AcqRel);
-        word.fetch_sub(1, Ordering::AcqRel);
-    };
-    figures.add_context("two bare atomics", series(settings, 1, &atomics));
-    figures.add_context("the same on two cores", series(settings, 2, &atomics));
-    for (name, concurrency) in [("no limit", 0), ("concurrency 1", 1), ("concurrency 100", 100)] {
-        let throttler = Throttler::new(concurrency, 10);
-        let pods = (1..=4).map(|n| Destination::from(std::net::SocketAddr::from(([10, 0, 0, n], 80)))).collect();
-        throttler.update(Destinations::Pods(pods));
-        let request = || {
-            let mut rng = SmallRng::seed_from_u64(1);
-            if let Poll::Ready(Ok(admitted)) = poll(throttler.acquire()) {
-                drop(black_box(admitted.pick(&mut rng)));
-            }
-        };
-        figures.add_context(format!("throttler, 4 pods, {name}"), series(settings, 1, &request));
-        figures.add_context("the same on two cores", series(settings, 2, &request));
-    }
     figures
-}
-
-fn series(settings: &Settings, threads: u32, pair: &(impl Fn() + Sync)) -> Vec<f64> {
-    (0..settings.repetitions).map(|_| measure(threads, pair)).filter(|nanos| nanos.is_finite()).collect()
-}
-
-fn poll<F: Future + Unpin>(mut future: F) -> Poll<F::Output> {
-    Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Returns the wall time of one pair on each thread, in nanoseconds: the lower quartile of the rounds in which all

@@ -42,14 +42,15 @@ pub(super) struct ClusterState {
     slices: HashMap<String, Slice>,
     scales: HashMap<String, Scale>,
     /// Workloads whose status reports that they are served.
-    served: HashSet<String>,
+    pub(super) served: HashSet<String>,
     /// Uid of the owner of each port number.
     numbers: BTreeMap<Block, BTreeMap<u16, Arc<str>>>,
-    writes: u64,
+    /// Number of writes to slices so far.
+    pub(super) writes: u64,
     /// Time of the last write.
     last_write: Option<Instant>,
-    /// Number of writes of slices with an activator that has not bound the workload's port number.
-    misrouted: u64,
+    /// Number of writes so far of slices with an activator that has not bound the workload's port number.
+    pub(super) misrouted: u64,
 }
 
 struct Slice {
@@ -92,23 +93,9 @@ impl ClusterState {
         slices.flat_map(|slice| &slice.routes).map(|(address, _)| *address).collect()
     }
 
-    /// Returns the number of workloads whose status reports that they are served.
-    pub(super) fn served_workloads(&self) -> usize {
-        self.served.len()
-    }
-
     /// Returns the number of workloads that are routed to activators. Each has one slice.
     pub(super) fn routed_workloads(&self) -> usize {
         self.slices.values().filter(|slice| !slice.routes.is_empty()).count()
-    }
-
-    /// Returns the activators of all workloads.
-    pub(super) fn workload_activators(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
-        let mut all = BTreeMap::<String, BTreeSet<IpAddr>>::new();
-        for slice in self.slices.values().filter(|slice| !slice.routes.is_empty()) {
-            all.entry(slice.workload.clone()).or_default().extend(slice.routes.iter().map(|(address, _)| *address));
-        }
-        all
     }
 
     /// Returns the workloads that are routed to an activator.
@@ -125,16 +112,6 @@ impl ClusterState {
     /// Returns the owner of a port number on which activators should listen.
     pub(super) fn owner(&self, number: u16) -> Option<&Arc<str>> {
         self.numbers.get(&Block::containing(number))?.get(&number)
-    }
-
-    /// Returns the number of writes to slices so far.
-    pub(super) fn writes(&self) -> u64 {
-        self.writes
-    }
-
-    /// Returns the number of writes so far of slices with an activator that has not bound the workload's port number.
-    pub(super) fn misrouted_writes(&self) -> u64 {
-        self.misrouted
     }
 }
 

@@ -122,19 +122,9 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("many-cpu", many.cpu.clone());
     figures.row("many-patch", many.patches.clone());
     for (workloads, measured) in [(FEW + FEW_BUSY, few), (asleep + busy, many)] {
-        let mut add_context =
-            |what: &str, samples| figures.add_context(format!("{workloads} workloads: {what}"), samples);
-        add_context("s until a new autoscaler has reconciled all new workloads", vec![measured.filled]);
-        add_context("s from start until workloads with waiting requests are started", measured.starts);
-        add_context("s from start to ready", measured.ready);
-        add_context("writes after a start without changes", vec![measured.written]);
-        add_context("MiB of resident memory", vec![measured.resident as f64 / 1024.0 / 1024.0]);
-        add_context("µs of CPU per workload and second before the new ones are busy", measured.rest);
-        add_context("µs of CPU per busy workload and second", measured.cpu);
-        add_context("s until all busy workloads have a pod", vec![measured.woken]);
-        add_context("pods of the busy workloads, which need one each", vec![measured.pods as f64]);
-        add_context("ms from stat to replicas", measured.patches);
-        add_context("ms from a patch to replicas without an autoscaler, measured alternately", measured.bare);
+        for (what, samples) in measured.context {
+            figures.add_context(format!("{workloads} workloads: {what}"), samples);
+        }
     }
     // The woken workloads go to sleep again. That cost is not part of the following figures.
     bench.cluster.until("woken workloads to sleep", |state| (state.ready_pods(ASLEEP) == 0).then_some(())).await?;
@@ -145,44 +135,34 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-/// Waits until the autoscalers' processor time shows that they are idle except for `busy` workloads. Writes may have
-/// ended while an autoscaler still processes objects. The wait is limited; after it, the measurement proceeds anyway.
-async fn until_idle(autoscalers: &[&Autoscaler], busy: u32) -> anyhow::Result<()> {
-    let limit = IDLE_CPU_MAX + BUSY_CPU_MAX * busy;
-    let begin = Instant::now();
-    for autoscaler in autoscalers {
-        loop {
-            let (before, since) = (autoscaler.process.cpu()?, Instant::now());
-            sleep(SETTLE).await;
-            let used = autoscaler.process.cpu()?.saturating_sub(before);
-            if used <= limit.mul_f64(since.elapsed().as_secs_f64()) {
-                break;
-            }
-            if begin.elapsed() > IDLE_WITHIN {
-                eprintln!(
-                    "an autoscaler still uses {:.2} processors",
-                    used.as_secs_f64() / since.elapsed().as_secs_f64()
-                );
-                break;
-            }
+/// Waits until an autoscaler's processor time shows that it is idle except for `busy` workloads. Writes may have ended
+/// while it still processes objects. The wait is limited; after it, the measurement proceeds anyway.
+async fn until_idle(autoscaler: &Autoscaler, busy: u32) -> anyhow::Result<()> {
+    let (limit, begin) = (IDLE_CPU_MAX + BUSY_CPU_MAX * busy, Instant::now());
+    loop {
+        let (before, since) = (autoscaler.process.cpu()?, Instant::now());
+        sleep(SETTLE).await;
+        let per_second = autoscaler.process.cpu()?.saturating_sub(before).div_f64(since.elapsed().as_secs_f64());
+        if per_second <= limit {
+            return Ok(());
+        }
+        if begin.elapsed() > IDLE_WITHIN {
+            eprintln!("an autoscaler still uses {per_second:?} of a processor per second");
+            return Ok(());
         }
     }
-    Ok(())
 }
 
 /// Figures with all workloads that exist at the time.
 struct Measured {
-    filled: f64,
+    /// Seconds from a start to the wake of a workload with a waiting request.
     starts: Vec<f64>,
-    ready: Vec<f64>,
     resident: u64,
-    written: f64,
-    rest: Vec<f64>,
+    /// Microseconds of CPU per busy workload and second.
     cpu: Vec<f64>,
-    woken: f64,
-    pods: usize,
+    /// Milliseconds from a first stat to the replicas.
     patches: Vec<f64>,
-    bare: Vec<f64>,
+    context: Vec<(&'static str, Vec<f64>)>,
 }
 
 struct Bench {
@@ -249,14 +229,14 @@ impl Bench {
             .await?;
         let filled = (self.cluster.until_quiet(begin).await? - begin).as_secs_f64();
         progress("routed to activators");
-        let all_served = |state: &ClusterState| (state.served_workloads() >= all as usize).then_some(());
+        let all_served = |state: &ClusterState| (state.served.len() >= all as usize).then_some(());
         self.cluster.until("all to be reported as served", all_served).await?;
         filling.process.end()?;
         progress("reported as served");
 
         let mut autoscaler = self.start_autoscaler(0).await?;
         self.control_plane.until_leading(0).await?;
-        until_idle(&[&autoscaler], 0).await?;
+        until_idle(&autoscaler, 0).await?;
         let written = autoscaler.writes().await?;
         let rest = cpu_per_revision(settings, &autoscaler, all as usize).await?;
         let begin = Instant::now();
@@ -266,7 +246,7 @@ impl Bench {
         let woken = begin.elapsed().as_secs_f64();
         progress("busy ones have pods");
         self.cluster.until_quiet(begin).await?;
-        until_idle(&[&autoscaler], busy.end).await?;
+        until_idle(&autoscaler, busy.end).await?;
         let (resident, pods) = (autoscaler.process.resident()?, self.cluster.state().ready_pods(BUSY));
         let cpu = cpu_per_revision(settings, &autoscaler, busy.end as usize).await?;
         let (patches, bare) = self.patches(asleep.start..asleep.end - STARTS).await?;
@@ -285,14 +265,21 @@ impl Bench {
             starts.push((woken - begin).as_secs_f64());
         }
         self.cluster.until_quiet(Instant::now()).await?;
-        // Printed now, because the rest takes minutes and may fail.
-        let (mib, [cpu_us, patch_ms, start_s]) =
-            (resident >> 20, [(&cpu, MEDIAN), (&patches, P99), (&starts, MEDIAN)].map(|(all, q)| quantile(all, q)));
-        progress(&format!(
-            "{mib} MiB, {cpu_us:.0} µs per busy one and second, {patch_ms:.1} ms to replicas at p99, {start_s:.1} s \
-             from start to a wake,"
-        ));
-        Ok((Measured { filled, starts, ready, resident, written, rest, cpu, woken, pods, patches, bare }, autoscaler))
+        progress("some restarts");
+        let context = vec![
+            ("s until a new autoscaler has reconciled all new workloads", vec![filled]),
+            ("s from start until workloads with waiting requests are started", starts.clone()),
+            ("s from start to ready", ready),
+            ("writes after a start without changes", vec![written]),
+            ("MiB of resident memory", vec![resident as f64 / 1024.0 / 1024.0]),
+            ("µs of CPU per workload and second before the new ones are busy", rest),
+            ("µs of CPU per busy workload and second", cpu.clone()),
+            ("s until all busy workloads have a pod", vec![woken]),
+            ("pods of the busy workloads, which need one each", vec![pods as f64]),
+            ("ms from stat to replicas", patches.clone()),
+            ("ms from a patch to replicas without an autoscaler, measured alternately", bare),
+        ];
+        Ok((Measured { starts, resident, cpu, patches, context }, autoscaler))
     }
 
     /// Returns the milliseconds from a first stat to the replicas, for [`SLEEPERS`] workloads spread over the range,

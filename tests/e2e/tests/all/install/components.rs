@@ -1,8 +1,8 @@
 //! Optional components besides `base`: permissions for other metrics, OpenShift's, and the controller of
 //! HorizontalPodAutoscalers.
 
-use crate::install::manifests::{apply, folder, objects};
-use crate::install::rights::{Record, ensure_all_used};
+use crate::install::manifests::apply_all;
+use crate::install::rights::{Record, ensure_all_used, rights};
 use crate::install::site::{HPA, SYSTEM, Site};
 use anyhow::ensure;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
@@ -30,13 +30,6 @@ async fn is_allowed(client: &Client, account: &str, verb: &str, what: &str) -> a
     Ok(reviewed.status.is_some_and(|status| status.allowed))
 }
 
-async fn apply_all(site: &Site, kustomization: &str) -> anyhow::Result<()> {
-    for object in objects(&folder().join(kustomization))? {
-        apply(&site.client, &object, false).await?;
-    }
-    Ok(())
-}
-
 /// Goal: each kustomization grants its permissions to the accounts that need them and to no others.
 #[tokio::test]
 async fn each_component_grants_its_permissions() -> anyhow::Result<()> {
@@ -58,7 +51,7 @@ async fn each_component_grants_its_permissions() -> anyhow::Result<()> {
         ensure!(!is_allowed(&site.client, account, verb, what).await?, "base allows {account} to {verb} {what}");
     }
     for kustomization in ["custom-metrics", "argo-rollouts", "openshift"] {
-        apply_all(&site, kustomization).await?;
+        apply_all(&site.client, kustomization).await?;
     }
     for (kustomization, account, verb, what, expected) in rows {
         let allowed = is_allowed(&site.client, account, verb, what).await?;
@@ -107,5 +100,5 @@ async fn the_roles_of_autoscaler_hpa_are_exactly_sufficient() -> anyhow::Result<
     }
     controller.process.terminate().await?;
     ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
-    ensure_all_used(&record, "native")
+    ensure_all_used(&record, rights("native")?)
 }

@@ -1,21 +1,10 @@
 //! The ports reveal nothing about the cluster to clients that can reach them.
 
 use anyhow::{Context, ensure};
+use e2e::load::raw_exchange;
 use e2e::{Load, TestEnv, Workload};
 use local::up::PlaneId;
 use std::net::SocketAddr;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
-/// Returns the complete response to a request, head and body, as received.
-async fn raw_response(at: SocketAddr, head: &str) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect(at).await?;
-    stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
-    let mut answer = Vec::new();
-    let reading = stream.read_to_end(&mut answer);
-    tokio::time::timeout(e2e::space::SOON, reading).await.context("no end")??;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
-}
 
 /// Goal: our own responses name nothing of the cluster, neither software nor version. Method: every error that a
 /// client without rights can cause at a public port, read byte for byte.
@@ -29,6 +18,8 @@ async fn our_responses_reveal_nothing_about_the_cluster() -> anyhow::Result<()> 
     let h2c = SocketAddr::new(activator.ip(), 8013);
     let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}");
     let (crash, never) = (format!("crash.{}", env.namespace), format!("never.{}", env.namespace));
+    let upgrade = "\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
     let rows = [
         (activator, get("nobody.example.com"), "404"),
         (h2c, get("nobody.example.com"), "404"),
@@ -40,20 +31,15 @@ async fn our_responses_reveal_nothing_about_the_cluster() -> anyhow::Result<()> 
         (activator, get(&crash), "503"),
         (activator, get(&never), "504"),
         (autoscaler, get("a") + "\r\nUser-Agent: curl", "400"),
-        (
-            autoscaler,
-            get("a")
-                + "\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-            Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-            "401",
-        ),
+        (autoscaler, get("a") + upgrade, "401"),
     ];
     let words = ["zeroscale-system", "cluster.local", env!("CARGO_PKG_VERSION"), "hyper", "Server:"];
     let mut secrets = vec![env.namespace.clone(), activator.ip().to_string(), autoscaler.ip().to_string()];
     secrets.extend(words.map(str::to_owned));
     let mut answers = Vec::new();
     for (at, request, status) in &rows {
-        let answer = raw_response(*at, request).await.with_context(|| request.clone())?;
+        let sent = format!("{request}\r\nConnection: close\r\n\r\n");
+        let answer = raw_exchange(*at, &sent).await.with_context(|| request.clone())?;
         ensure!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
         answers.push((request, answer));
     }

@@ -1,7 +1,6 @@
 //! Log messages for an operator when an installation lacks something: one message with the fault and its remedy. No
 //! restart is needed after the fix.
 
-use crate::install::manifests::{documents, folder};
 use crate::install::site::{ACTIVATOR, AUTOSCALER, HPA, Plane, Running, SYSTEM, Site, free_address, run};
 use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
@@ -33,14 +32,12 @@ async fn until(what: &str, mut state: impl AsyncFnMut() -> anyhow::Result<bool>)
     Ok(())
 }
 
-/// Waits for a log line with all of `parts`.
 async fn wait_for_line(plane: &Running, parts: &[&str]) -> anyhow::Result<()> {
     let what = format!("{} to log {parts:?}", plane.plane.binary);
     let found = until(&what, async || Ok(!plane.log.with(parts).is_empty())).await;
     found.map_err(|error| anyhow::anyhow!("{error}; its log is {:#?}", plane.log.with(&[])))
 }
 
-/// Waits until the plane works.
 async fn until_works(plane: &Running, site: &Site) -> anyhow::Result<()> {
     let worked = until("the plane to work", async || plane.works(site).await).await;
     worked.with_context(|| format!("{}: {:#?}", plane.plane.binary, plane.log.with(&[])))
@@ -252,17 +249,6 @@ async fn an_unusable_kubeconfig_ends_the_process() -> anyhow::Result<()> {
             ensure!(lines.len() == 1, "{plane:?} {kubeconfig:?}: {:#?}", log.with(&[]));
             ensure!(kubeconfig.is_none_or(|path| lines[0].contains(path)), "{lines:#?}");
         }
-    }
-    Ok(())
-}
-
-/// Goal: the files that remedies name exist.
-#[test]
-fn files_named_in_remedies_exist() -> anyhow::Result<()> {
-    ensure!(!documents(&folder().join("base/roles.yaml"))?.is_empty());
-    ensure!(!documents(&folder().join("base/accounts.yaml"))?.is_empty());
-    for kustomization in ["crds", "custom-metrics"] {
-        ensure!(folder().join(kustomization).join("kustomization.yaml").is_file(), "{kustomization}");
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The kustomizations against the embedded API server: every object is accepted, and its references exist.
 
-pub(crate) use crate::install::kustomize::objects;
+use crate::install::chart::tool;
 use anyhow::{Context, ensure};
 use common::config::{
     AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig, PortsConfig,
@@ -17,13 +17,24 @@ pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes")
 }
 
+/// Parses all objects in a text of YAML.
+pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
+    let documents = serde_yaml_ng::Deserializer::from_str(text).map(Value::deserialize);
+    Ok(documents.filter(|document| !matches!(document, Ok(Value::Null))).collect::<Result<_, _>>()?)
+}
+
 /// Returns all objects of one file.
 pub(crate) fn documents(path: &Path) -> anyhow::Result<Vec<Value>> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    serde_yaml_ng::Deserializer::from_str(&text)
-        .map(|document| Value::deserialize(document).with_context(|| path.display().to_string()))
-        .filter(|document| !matches!(document, Ok(Value::Null)))
-        .collect()
+    let read = std::fs::read_to_string(path).map_err(Into::into).and_then(|text| parse(&text));
+    read.with_context(|| path.display().to_string())
+}
+
+/// Returns all objects of a kustomization, as `kubectl kustomize` builds it.
+pub(crate) fn objects(kustomization: &str) -> anyhow::Result<Vec<Value>> {
+    let folder = folder().join(kustomization);
+    let built = std::process::Command::new(tool("kubectl")?).arg("kustomize").arg(&folder).output()?;
+    ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    parse(&String::from_utf8(built.stdout)?).with_context(|| folder.display().to_string())
 }
 
 /// Applies an object, or only checks that it would be accepted.
@@ -37,13 +48,20 @@ pub(crate) async fn apply(client: &Client, object: &Value, dry: bool) -> anyhow:
     applied.with_context(|| format!("{:?} {name}", object.types)).map(drop)
 }
 
+pub(crate) async fn apply_all(client: &Client, kustomization: &str) -> anyhow::Result<()> {
+    for object in objects(kustomization)? {
+        apply(client, &object, false).await?;
+    }
+    Ok(())
+}
+
 /// Goal: every object of every kustomization passes strict validation, and applying it again changes nothing.
 #[tokio::test]
 async fn every_object_passes_strict_validation() -> anyhow::Result<()> {
     let (_server, client) = bare::start("127.201.128.0/17").await?;
-    let mut installed = objects(&folder().join("standalone"))?;
+    let mut installed = objects("standalone")?;
     for addition in ["native", "custom-metrics", "argo-rollouts", "openshift", "namespaced"] {
-        installed.extend(objects(&folder().join(addition))?);
+        installed.extend(objects(addition)?);
     }
     for object in &installed {
         apply(&client, object, false).await?;
@@ -55,7 +73,7 @@ async fn every_object_passes_strict_validation() -> anyhow::Result<()> {
     for kind in ["Namespace", "Deployment", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy"] {
         ensure!(kinds.contains(kind), "no {kind}");
     }
-    for object in objects(&folder().join("knative"))? {
+    for object in objects("knative")? {
         apply(&client, &object, true).await?;
     }
     Ok(())
@@ -70,20 +88,21 @@ fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
     let own =
         page.split("# kustomization.yaml").nth(1).and_then(|rest| rest.split("```").next()).context("its file")?;
     let own: Value = serde_yaml_ng::from_str(own)?;
-    let mut installed = objects(&folder().join("crds"))?;
+    let mut installed = objects("crds")?;
     for resource in own["resources"].as_array().context("resources")? {
-        let path = folder().join("../..").join(resource.as_str().context("a path")?);
-        installed.extend(if path.is_dir() { objects(&path)? } else { documents(&path)? });
+        let path = format!("../../{}", resource.as_str().context("a path")?);
+        let file = folder().join(&path);
+        installed.extend(if file.is_dir() { objects(&path)? } else { documents(&file)? });
     }
     let names = |all: &[Value]| -> BTreeSet<String> {
         all.iter().map(|object| format!("{} {}", object["kind"], object["metadata"]["name"])).collect()
     };
-    assert_eq!(names(&installed), names(&objects(&folder().join("standalone"))?));
+    assert_eq!(names(&installed), names(&objects("standalone")?));
     let deletions: Vec<&str> = page.lines().filter(|line| line.starts_with("$ kubectl delete -")).collect();
     assert_eq!(deletions, ["$ kubectl delete --ignore-not-found -k ."]);
     assert!(page.contains("kubectl apply --server-side -k deploy/kubernetes/crds"));
     let definitions = |folder: &str| -> anyhow::Result<usize> {
-        let objects = objects(&self::folder().join(folder))?;
+        let objects = objects(folder)?;
         Ok(objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition").count())
     };
     assert_eq!((definitions("base")?, definitions("standalone")?, definitions("knative")?), (0, 1, 0));
@@ -97,7 +116,7 @@ fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
 #[test]
 fn manifests_are_consistent() -> anyhow::Result<()> {
     for folder in ["standalone", "namespaced", "native", "knative"] {
-        let all = objects(&self::folder().join(folder))?;
+        let all = objects(folder)?;
         let of_kind = |kind: &str| all.iter().filter(|object| object["kind"] == kind).collect::<Vec<_>>();
         let deployments = of_kind("Deployment");
         for deployment in &deployments {
@@ -163,12 +182,11 @@ fn each_pod_monitor_selects_one_of_our_components() -> anyhow::Result<()> {
         ("monitoring/knative", &["knative"][..], "standalone"),
     ] {
         let pods = |folders: &[&str]| -> anyhow::Result<Vec<Value>> {
-            let all: Vec<Vec<Value>> =
-                folders.iter().map(|folder| objects(&self::folder().join(folder))).collect::<anyhow::Result<_>>()?;
+            let all: Vec<Vec<Value>> = folders.iter().map(|folder| objects(folder)).collect::<anyhow::Result<_>>()?;
             Ok(all.concat().into_iter().filter(|object| object["kind"] == "Deployment").collect())
         };
         let mut found = Vec::new();
-        for monitor in objects(&folder().join(monitors))?.iter().filter(|object| object["kind"] == "PodMonitor") {
+        for monitor in objects(monitors)?.iter().filter(|object| object["kind"] == "PodMonitor") {
             let spec = &monitor["spec"];
             let wanted = spec["selector"]["matchLabels"].as_object().context("labels")?;
             let is = |deployment: &&Value| {
@@ -208,7 +226,7 @@ fn each_pod_monitor_selects_one_of_our_components() -> anyhow::Result<()> {
 /// constraints that permit any non-root user, and only those.
 #[test]
 fn accounts_on_openshift_may_use_the_constraints_of_their_pods() -> anyhow::Result<()> {
-    let rights = objects(&folder().join("openshift"))?;
+    let rights = objects("openshift")?;
     let named = |kind: &str, name: &Value| {
         rights.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == *name).context("a role")
     };
@@ -226,8 +244,7 @@ fn accounts_on_openshift_may_use_the_constraints_of_their_pods() -> anyhow::Resu
     }
     let mut used = BTreeSet::new();
     for folder in ["standalone", "native"] {
-        for deployment in objects(&self::folder().join(folder))?.iter().filter(|object| object["kind"] == "Deployment")
-        {
+        for deployment in objects(folder)?.iter().filter(|object| object["kind"] == "Deployment") {
             let pod = &deployment["spec"]["template"]["spec"];
             let context = &pod["securityContext"];
             ensure!(context["runAsUser"] == context["fsGroup"] && context["runAsNonRoot"] == true, "{context}");
@@ -268,7 +285,7 @@ fn check<T: PartialEq + std::fmt::Debug>(
 /// Goal: the ConfigMaps' comments list every key that is read, and its correct default.
 #[test]
 fn the_documented_configuration_matches_the_code() -> anyhow::Result<()> {
-    let all = objects(&folder().join("standalone"))?;
+    let all = objects("standalone")?;
     let of = |name: &str| {
         let found = all.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name);
         found.with_context(|| format!("ConfigMap {name}")).and_then(manual)

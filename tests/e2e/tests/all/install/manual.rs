@@ -1,7 +1,8 @@
 //! Tests the manual: its manifests are accepted by an API server, and its commands work as described.
 
-use crate::install::chart::tool;
+use crate::install::chart::{run, tool};
 use crate::install::manifests::apply;
+use crate::install::releases::ToolCluster;
 use anyhow::{Context, ensure};
 use e2e::{TestEnv, Workload, bare};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -28,7 +29,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("kubectl --kubeconfig", "below"),
     ("helm install", "releases.rs"),
     ("helm template", "chart.rs"),
-    ("kubectl kustomize", "chart.rs"),
+    ("kubectl kustomize", "manifests.rs, for every kustomization"),
     ("kubectl apply --server-side --force-conflicts -k .", "manifests.rs, with what its file names"),
     ("cargo build --profile dist -p cli", "`.ci/release`, in the profile that is released"),
     ("kubectl-zeroscale completions", "tests of `cli`"),
@@ -65,7 +66,6 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     found
 }
 
-/// Goal: each object of the manual passes strict validation.
 #[tokio::test]
 async fn every_manifest_in_the_manual_passes_strict_validation() -> anyhow::Result<()> {
     let (_server, client) = bare::start("127.206.128.0/17").await?;
@@ -92,7 +92,6 @@ async fn every_manifest_in_the_manual_passes_strict_validation() -> anyhow::Resu
     Ok(())
 }
 
-/// Goal: every command in the manual is tested.
 #[test]
 fn every_command_in_the_manual_is_tested() -> anyhow::Result<()> {
     let mut found = 0;
@@ -111,22 +110,16 @@ fn every_command_in_the_manual_is_tested() -> anyhow::Result<()> {
 /// sample, applied twice and once with an unknown field.
 #[tokio::test]
 async fn kubectl_applies_and_explains() -> anyhow::Result<()> {
-    let (server, client) = bare::start("127.208.128.0/17").await?;
-    bare::define_resources(&client).await?;
-    let folder = tempfile::tempdir()?;
-    std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig())?;
+    let cluster = ToolCluster::start("127.208.128.0/17").await?;
+    bare::define_resources(&cluster.client).await?;
     let sample = std::fs::read_to_string(manual().join("../samples/hello.yaml"))?;
-    std::fs::write(folder.path().join("hello.yaml"), &sample)?;
-    std::fs::write(folder.path().join("wrong.yaml"), sample.replace("    max: 20", "    most: 20"))?;
-    let kubectl = async |command: &str| {
-        let mut run = Command::new(tool("kubectl").await?);
-        run.args(command.split(' ')).env("KUBECONFIG", folder.path().join("kubeconfig")).env("HOME", folder.path());
-        crate::install::chart::run(run.current_dir(folder.path())).await
-    };
-    kubectl("apply -f hello.yaml").await?;
-    let again = kubectl("apply -f hello.yaml").await?;
+    let wrong = cluster.folder.path().join("wrong.yaml");
+    std::fs::write(&wrong, sample.replace("    max: 20", "    most: 20"))?;
+    let kubectl = async |command: &str| cluster.run("kubectl", &command.split(' ').collect::<Vec<_>>()).await;
+    kubectl("apply -f ../samples/hello.yaml").await?;
+    let again = kubectl("apply -f ../samples/hello.yaml").await?;
     ensure!(again.lines().count() == 3 && again.lines().all(|line| line.ends_with(" unchanged")), "{again}");
-    let refused = kubectl("apply -f wrong.yaml").await.err().context("accepted")?;
+    let refused = kubectl(&format!("apply -f {}", wrong.display())).await.err().context("accepted")?;
     ensure!(format!("{refused:#}").contains("unknown field \"spec.scale.most\""), "{refused:#}");
 
     let fields = kubectl("explain zeroscaler.spec --recursive").await?;
@@ -148,11 +141,9 @@ async fn the_ten_minute_guide_works_as_written() -> anyhow::Result<()> {
     let before = env.create::<Service>(hello.service()).await?;
     let kubectl = async |command: &str| -> anyhow::Result<String> {
         ensure!(page.contains(&format!("$ {command}")), "the manual does not say {command}");
-        let mut run = Command::new(tool("kubectl").await?);
-        run.arg("--kubeconfig").arg(&env.cluster.kubeconfig).args(["--namespace", &env.namespace]);
-        let output = run.args(command.split(' ').skip(1)).output().await?;
-        ensure!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8(output.stdout)?)
+        let mut kubectl = Command::new(tool("kubectl")?);
+        kubectl.arg("--kubeconfig").arg(&env.cluster.kubeconfig).args(["--namespace", &env.namespace]);
+        run(kubectl.args(command.split(' ').skip(1))).await
     };
     kubectl("kubectl label deployment hello zeroscale.dev/enabled=true").await?;
     kubectl("kubectl wait --for=create zs/hello").await?;

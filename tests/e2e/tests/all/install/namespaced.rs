@@ -1,7 +1,7 @@
 //! Installation for some namespaces: everything works with Roles in these, and the planes request nothing elsewhere.
 
 use crate::install::manifests::{documents, folder, objects};
-use crate::install::rights::{Record, Right, ensure_all_of_these_used, exercise, rights};
+use crate::install::rights::{Record, Right, ensure_all_used, exercise, rights};
 use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
 use common_runtime::namespaces::Namespaces;
@@ -51,7 +51,7 @@ async fn roles_in_the_watched_namespaces_suffice() -> anyhow::Result<()> {
     let observed = untouched.status.as_ref().and_then(|status| status.observed_generation);
     ensure!(observed.is_none() && untouched.metadata.finalizers.is_none(), "{untouched:?}");
     let anywhere = rights("namespaced")?.into_iter().map(Right::anywhere);
-    ensure_all_of_these_used(&record, anywhere.collect())
+    ensure_all_used(&record, anywhere.collect())
 }
 
 /// Checks that an annotation of the namespace takes a host away, although the planes may not watch namespaces.
@@ -59,10 +59,8 @@ async fn check_confinement(env: &TestEnv) -> anyhow::Result<()> {
     let workload = e2e::Workload::new("confined").set("hosts", vec!["confined.example.com"]);
     env.create::<k8s_openapi::api::apps::v1::Deployment>(workload.deployment(&e2e::space::program()?)).await?;
     env.create::<ZeroScaler>(workload.set("services", json!([{"name": "confined", "create": true}])).scaler()).await?;
-    let owned = async || {
-        let status = env.api::<ZeroScaler>().get("confined").await?.status.unwrap_or_default();
-        Ok(status.conditions.iter().any(|condition| condition.type_ == "HostsOwned" && condition.status == "True"))
-    };
+    let owned =
+        async || Ok(env.condition("confined", "HostsOwned").await?.is_some_and(|(status, ..)| status == "True"));
     env.until(SOON, "a host", owned).await?;
     let only = json!({"metadata": {"annotations": {"zeroscale.dev/hosts": "other.example.com"}}});
     let namespaces: Api<Namespace> = Api::all(env.client.clone());
@@ -88,7 +86,7 @@ fn a_namespaces_permissions_equal_the_clusters() -> anyhow::Result<()> {
         }
         assert_eq!(own, whole, "{name}");
     }
-    let all = objects(&folder().join("namespaced"))?;
+    let all = objects("namespaced")?;
     let wide: Vec<_> = all.iter().filter(|object| object["metadata"]["namespace"].is_null()).collect();
     ensure!(wide.is_empty(), "objects of the whole cluster: {wide:#?}");
     Ok(())

@@ -6,9 +6,7 @@ use bytes::Bytes;
 use e2e::space::{SOON, until};
 use e2e::{Load, Process, TestEnv, Workload};
 use futures::{SinkExt, StreamExt};
-use http_body_util::{BodyExt, Full};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use http::Method;
 use local::up::UpOptions;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -116,12 +114,8 @@ async fn no_request_is_lost_behind_nginx() -> anyhow::Result<()> {
 async fn large_bodies_pass(at: SocketAddr) -> anyhow::Result<()> {
     let sent: Bytes = (0..LARGE).map(|i| i.to_le_bytes()[1]).collect();
     let expected = format!("{LARGE} {}", sent.iter().map(|byte| u64::from(*byte)).sum::<u64>());
-    let client = Client::builder(TokioExecutor::new()).build_http();
-    let request = http::Request::post(format!("http://{at}/upload")).header("host", STREAMS).body(Full::new(sent))?;
-    let answer = client.request(request).await?;
-    ensure!(answer.status() == 200, "{}", answer.status());
-    let received = answer.into_body().collect().await?.to_bytes();
-    ensure!(received == expected.as_bytes(), "{received:?} of {expected}");
+    let received = Load::new(at, STREAMS).send(Method::POST, "/upload", sent).await?.ok()?.text();
+    ensure!(received == expected, "{received:?} of {expected}");
     let back = Load::new(at, HELLO).get_ok(&format!("/?bytes={LARGE}")).await?;
     ensure!(back.body.len() == LARGE, "{} bytes", back.body.len());
     Ok(())

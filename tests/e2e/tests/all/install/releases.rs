@@ -13,14 +13,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use local::api::ApiServer;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// Registry of a release's images.
 const REGISTRY: &str = "images.registry=zeroscale";
 
 /// API server with a client, and with helm and kubectl that use its kubeconfig.
@@ -40,7 +39,7 @@ impl ToolCluster {
 
     pub(crate) async fn run(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
         let home = self.folder.path();
-        let mut command = Command::new(tool(program).await?);
+        let mut command = Command::new(tool(program)?);
         command.args(args).env("KUBECONFIG", home.join("kubeconfig")).env("HOME", home).current_dir(folder());
         run(&mut command).await
     }
@@ -61,10 +60,15 @@ impl ToolCluster {
         Api::namespaced(self.client.clone(), namespace)
     }
 
+    /// Returns the image of the autoscaler's Deployment.
+    async fn image(&self) -> anyhow::Result<Option<String>> {
+        let spec = self.api::<Deployment>(SYSTEM).get("autoscaler").await?.spec.context("a spec")?;
+        Ok(spec.template.spec.and_then(|pod| pod.containers.into_iter().next()).and_then(|container| container.image))
+    }
+
     async fn write_scaler(&self) -> anyhow::Result<()> {
         let scaler = bare::zeroscaler("kept", json!({"target": {"kind": "Deployment", "name": "kept"}}));
-        self.api::<ZeroScaler>("default").create(&PostParams::default(), &serde_json::from_value(scaler)?).await?;
-        Ok(())
+        bare::create(&self.client, Some("default"), scaler).await.map(drop)
     }
 
     /// Checks that everything is gone except the definition and the users' objects.
@@ -86,15 +90,15 @@ impl ToolCluster {
 async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     let cluster = ToolCluster::start("127.203.128.0/17").await?;
     cluster.helm("install", &["--create-namespace"]).await?;
-    let autoscaler = async || cluster.api::<Deployment>(SYSTEM).get("autoscaler").await;
-    let first = autoscaler().await?;
-    ensure!(first.spec.and_then(|spec| spec.replicas) == Some(2));
+    let replicas = async || -> kube::Result<Option<i32>> {
+        Ok(cluster.api::<Deployment>(SYSTEM).get("autoscaler").await?.spec.and_then(|spec| spec.replicas))
+    };
+    ensure!(replicas().await? == Some(2));
     cluster.write_scaler().await?;
     let set = ["--set", "autoscaler.replicas=3,images.tag=0.2.0,config.autoscaler.stable-window=30s"];
     cluster.helm("upgrade", &set).await?;
-    let second = autoscaler().await?.spec.context("a spec")?;
-    let image = second.template.spec.and_then(|pod| pod.containers.into_iter().next()).and_then(|c| c.image);
-    assert_eq!((second.replicas, image.as_deref()), (Some(3), Some("zeroscale/autoscaler:0.2.0")));
+    let image = cluster.image().await?;
+    assert_eq!((replicas().await?, image.as_deref()), (Some(3), Some("zeroscale/autoscaler:0.2.0")));
     let map = cluster.api::<ConfigMap>(SYSTEM).get("config-autoscaler").await?.data.unwrap_or_default();
     assert_eq!(map.get("stable-window").map(String::as_str), Some("30s"));
     check_hooks(&cluster).await?;
@@ -159,8 +163,10 @@ async fn a_former_range_of_ports_stays_open_until_the_next_upgrade() -> anyhow::
 #[tokio::test]
 async fn objects_for_the_prometheus_operator_are_added_once_it_exists() -> anyhow::Result<()> {
     let cluster = ToolCluster::start("127.207.128.0/17").await?;
-    let monitors = async || cluster.run("kubectl", &["--namespace", SYSTEM, "get", "podmonitors", "-o", "name"]).await;
-    let rules = async || cluster.run("kubectl", &["--namespace", SYSTEM, "get", "prometheusrules", "-o", "name"]).await;
+    let get = async |kind: &str| cluster.run("kubectl", &["--namespace", SYSTEM, "get", kind, "-o", "name"]).await;
+    let counts = async || -> anyhow::Result<(usize, usize)> {
+        Ok((get("podmonitors").await?.lines().count(), get("prometheusrules").await?.lines().count()))
+    };
 
     let always = ["--create-namespace", "--set", "monitoring.podMonitors=true,monitoring.rules=true"];
     cluster.helm("install", &always).await.err().context("accepted")?;
@@ -169,7 +175,7 @@ async fn objects_for_the_prometheus_operator_are_added_once_it_exists() -> anyho
     let set =
         ["--create-namespace", "--set", "monitoring.podMonitors=auto,monitoring.rules=auto,monitoring.board=true"];
     cluster.helm("install", &set).await?;
-    ensure!(monitors().await.is_err(), "the kind exists");
+    ensure!(get("podmonitors").await.is_err(), "the kind exists");
     let board = cluster.api::<ConfigMap>(SYSTEM).get("zeroscale-board").await?;
     ensure!(board.data.is_some_and(|data| data.contains_key("zeroscale.json")));
 
@@ -180,9 +186,9 @@ async fn objects_for_the_prometheus_operator_are_added_once_it_exists() -> anyho
         cluster.run("kubectl", &["wait", "--for=condition=Established", "--timeout=60s", &established]).await?;
     }
     cluster.helm("upgrade", &["--reset-then-reuse-values"]).await?;
-    assert_eq!((monitors().await?.lines().count(), rules().await?.lines().count()), (3, 1));
+    assert_eq!(counts().await?, (3, 1));
     cluster.uninstall().await?;
-    assert_eq!((monitors().await?.lines().count(), rules().await?.lines().count()), (0, 0));
+    assert_eq!(counts().await?, (0, 0));
     Ok(())
 }
 
@@ -200,21 +206,17 @@ async fn kubectl_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
         std::fs::write(own.join("kustomization.yaml"), json!({"resources": resources, "images": images}).to_string())
     };
     let own = own.display().to_string();
-    let image = async || -> anyhow::Result<Option<String>> {
-        let spec = cluster.api::<Deployment>(SYSTEM).get("autoscaler").await?.spec.context("a spec")?;
-        Ok(spec.template.spec.and_then(|pod| pod.containers.into_iter().next()).and_then(|container| container.image))
-    };
     cluster.run("kubectl", &["apply", "--server-side", "-k", "crds"]).await?;
     for tag in ["1", "2"] {
         kustomization(tag)?;
         cluster.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;
-        assert_eq!(image().await?, Some(format!("r.example.com/autoscaler:{tag}")));
+        assert_eq!(cluster.image().await?, Some(format!("r.example.com/autoscaler:{tag}")));
     }
     Api::<ClusterRole>::all(cluster.client.clone()).get("zeroscale-edit").await.context("what users may do")?;
     cluster.write_scaler().await?;
     // A release takes over applied objects, including fields that kubectl owns.
     cluster.helm("install", &["--take-ownership", "--force-conflicts"]).await?;
-    assert_eq!(image().await?.as_deref(), Some("zeroscale/autoscaler:0.1.0"));
+    assert_eq!(cluster.image().await?.as_deref(), Some("zeroscale/autoscaler:0.1.0"));
     cluster.uninstall().await?;
     cluster.ensure_uninstalled().await?;
     cluster.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;

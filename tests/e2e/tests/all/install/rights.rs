@@ -5,6 +5,7 @@
 //! request, and a surplus one as a rule that no request needed.
 
 use crate::install::manifests::{folder, objects};
+use crate::shared::until_scaler;
 use anyhow::{Context, ensure};
 use common_api::{PodAutoscaler, ServerlessService, ZeroScaler};
 use e2e::space::SOON;
@@ -14,7 +15,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use local::api::{Access, Audit};
 use local::up::{PlaneId, UpOptions};
@@ -24,7 +25,7 @@ use std::sync::{Arc, Mutex};
 
 /// Requests of each account, and whether each was permitted.
 #[derive(Clone, Default)]
-pub(crate) struct Record(Arc<Mutex<BTreeSet<(String, Access, bool)>>>);
+pub(crate) struct Record(Arc<Mutex<Vec<(String, Access, bool)>>>);
 
 impl Record {
     /// Returns an audit hook that records requests of an API server.
@@ -32,7 +33,7 @@ impl Record {
         let record = self.clone();
         Audit::new(move |user, access, allowed| {
             let Some(account) = user.strip_prefix("system:serviceaccount:zeroscale-system:") else { return };
-            record.0.lock().expect("record").insert((account.to_owned(), access.clone(), allowed));
+            record.0.lock().expect("record").push((account.to_owned(), access.clone(), allowed));
         })
     }
 
@@ -41,9 +42,20 @@ impl Record {
         self.0.lock().expect("record").iter().any(|(account, access, allowed)| wanted(account, access, *allowed))
     }
 
-    /// Reports whether an account requested a verb on a resource.
     pub(crate) fn has_request(&self, account: &str, verb: &str, resource: &str) -> bool {
         self.any(|who, access, _| (who, &*access.verb, &*access.resource) == (account, verb, resource))
+    }
+
+    /// Returns verb and resource of the autoscaler's writes, without its upkeep of leases and tokens.
+    pub(crate) fn writes(&self) -> Vec<(String, String)> {
+        let record = self.0.lock().expect("record");
+        let own = record.iter().filter(|(account, ..)| account == "autoscaler");
+        let own = own.map(|(_, access, _)| (access.verb.clone(), access.resource.clone()));
+        let is_upkeep = |resource: &str| ["leases", "tokenreviews"].contains(&resource);
+        own.filter(|(verb, resource)| {
+            ["create", "update", "patch", "delete"].contains(&verb.as_str()) && !is_upkeep(resource)
+        })
+        .collect()
     }
 
     pub(crate) fn denied(&self) -> Vec<String> {
@@ -76,7 +88,7 @@ pub(crate) struct Right {
 
 /// Returns all permissions that a kustomization grants to accounts.
 pub(crate) fn rights(kustomization: &str) -> anyhow::Result<Vec<Right>> {
-    let all = objects(&folder().join(kustomization))?;
+    let all = objects(kustomization)?;
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
@@ -88,21 +100,19 @@ pub(crate) fn rights(kustomization: &str) -> anyhow::Result<Vec<Right>> {
         let namespace = binding["metadata"]["namespace"].as_str().map(str::to_owned);
         for subject in binding["subjects"].as_array().context("subjects")? {
             for rule in role["rules"].as_array().context("rules")? {
-                for (group, resource, verb) in texts(&rule["apiGroups"]).into_iter().flat_map(|group| {
-                    let verbs = texts(&rule["verbs"]);
-                    texts(&rule["resources"]).into_iter().flat_map(move |resource| {
-                        let group = group.clone();
-                        verbs.clone().into_iter().map(move |verb| (group.clone(), resource.clone(), verb))
-                    })
-                }) {
-                    rights.push(Right {
-                        account: subject["name"].as_str().unwrap_or_default().into(),
-                        namespace: namespace.clone(),
-                        names: texts(&rule["resourceNames"]),
-                        group,
-                        resource,
-                        verb,
-                    });
+                let (resources, verbs) = (texts(&rule["resources"]), texts(&rule["verbs"]));
+                for group in texts(&rule["apiGroups"]) {
+                    for (resource, verb) in resources.iter().flat_map(|name| verbs.iter().map(move |verb| (name, verb)))
+                    {
+                        rights.push(Right {
+                            account: subject["name"].as_str().unwrap_or_default().into(),
+                            namespace: namespace.clone(),
+                            names: texts(&rule["resourceNames"]),
+                            group: group.clone(),
+                            resource: resource.clone(),
+                            verb: verb.clone(),
+                        });
+                    }
                 }
             }
         }
@@ -111,12 +121,10 @@ pub(crate) fn rights(kustomization: &str) -> anyhow::Result<Vec<Right>> {
 }
 
 impl Right {
-    /// Extends the permission to all namespaces.
     pub(crate) fn anywhere(self) -> Self {
         Self { namespace: None, ..self }
     }
 
-    /// Reports whether it permits this access.
     pub(crate) fn covers(&self, account: &str, access: &Access) -> bool {
         let part = access.resource.split_once('/').map(|(_, part)| format!("*/{part}"));
         (account, &access.verb) == (self.account.as_str(), &self.verb)
@@ -186,7 +194,7 @@ async fn the_roles_are_exactly_sufficient() -> anyhow::Result<()> {
         let of_knative: Vec<_> = rights.iter().filter(|right| right.group.contains("knative.dev")).collect();
         ensure!(of_knative.is_empty(), "{kustomization}: {of_knative:#?}");
     }
-    ensure_all_used(&record, "base")
+    ensure_all_used(&record, rights("base")?)
 }
 
 /// Creates a workload of Knative's, as its controllers write it.
@@ -223,29 +231,21 @@ fn security_md_explains_each_permission() -> anyhow::Result<()> {
             let (resources, place) = cells[0].split_once(" in ").unwrap_or((cells[0], ""));
             let resources = resources.split_once(" of ").map_or(resources, |(resources, _)| resources);
             for resource in words(resources) {
-                let verbs = words(cells[1]);
-                let named =
-                    verbs.into_iter().map(|verb| (account.to_owned(), place.replace('`', ""), resource.clone(), verb));
-                explained.extend(named);
+                for verb in words(cells[1]) {
+                    explained.insert((account.to_owned(), place.replace('`', ""), resource.clone(), verb));
+                }
             }
         }
     }
-    let given = rights("base")?.into_iter();
-    let given = given.map(|right| (right.account, right.namespace.unwrap_or_default(), right.resource, right.verb));
-    let given: BTreeSet<_> = given.collect();
+    let row = |right: Right| (right.account, right.namespace.unwrap_or_default(), right.resource, right.verb);
+    let given: BTreeSet<_> = rights("base")?.into_iter().map(row).collect();
     let missing: Vec<_> = given.difference(&explained).collect();
     let surplus: Vec<_> = explained.difference(&given).collect();
     ensure!(missing.is_empty() && surplus.is_empty(), "without a row: {missing:#?}; not given: {surplus:#?}");
     Ok(())
 }
 
-/// Checks that each permission of a kustomization was used.
-pub(crate) fn ensure_all_used(record: &Record, kustomization: &str) -> anyhow::Result<()> {
-    ensure_all_of_these_used(record, rights(kustomization)?)
-}
-
-/// Checks that each of these permissions was used.
-pub(crate) fn ensure_all_of_these_used(record: &Record, rights: Vec<Right>) -> anyhow::Result<()> {
+pub(crate) fn ensure_all_used(record: &Record, rights: Vec<Right>) -> anyhow::Result<()> {
     let surplus: Vec<_> = rights
         .into_iter()
         // Events of a pod are listed once it has been starting for ten seconds, which no pod here takes.
@@ -264,8 +264,7 @@ async fn finalizer_permissions_match_owners(env: &TestEnv) -> anyhow::Result<()>
     let mut owners = BTreeSet::new();
     let services = env.api::<Service>().list(&ListParams::default()).await?.into_iter().map(|o| o.metadata);
     let slices = env.api::<EndpointSlice>().list(&ListParams::default()).await?.into_iter().map(|o| o.metadata);
-    let metas: Vec<_> = services.chain(slices).collect();
-    for owner in metas.iter().flat_map(|meta| meta.owner_references.iter().flatten()) {
+    for owner in services.chain(slices).flat_map(|meta| meta.owner_references.unwrap_or_default()) {
         let group = owner.api_version.split('/').next().unwrap_or_default();
         // Other owners belong to Kubernetes' own controllers.
         if owner.block_owner_deletion == Some(true) && group == "zeroscale.dev" {
@@ -300,10 +299,7 @@ pub(crate) async fn exercise(env: &TestEnv, record: &Record) -> anyhow::Result<(
     let spec = json!({"target": target, "services": [{"name": "set", "create": true}], "scale": {"min": 1}});
     env.create::<ZeroScaler>(bare::zeroscaler("set", spec)).await?;
     let away = json!({"metadata": {"labels": {"zeroscale.dev/enabled": null}}});
-    env.until(SOON, "a ZeroScaler for a label", async || {
-        Ok(env.api::<ZeroScaler>().get_opt("labelled").await?.is_some())
-    })
-    .await?;
+    until_scaler(env, "labelled", "a ZeroScaler for a label", |_| true).await?;
     env.patch::<Deployment>("labelled", away).await?;
     env.until(SOON, "a StatefulSet to be scaled", async || {
         Ok(record.has_request("autoscaler", "patch", "statefulsets/scale")
@@ -335,10 +331,8 @@ pub(crate) async fn exercise(env: &TestEnv, record: &Record) -> anyhow::Result<(
     let edits = json!({"spec": {"scale": {"window": "7s"}, "services": [{"name": "renamed", "create": true}],
         "hosts": ["plain.example.com", "*.plain.example.com"]}});
     env.patch::<ZeroScaler>("plain", edits).await?;
-    env.until(SOON, "the former public Service to go", async || {
-        Ok(env.api::<Service>().get_opt("plain").await?.is_none())
-    })
-    .await?;
+    let is_gone = async || Ok(env.api::<Service>().get_opt("plain").await?.is_none());
+    env.until(SOON, "the former public Service to go", is_gone).await?;
     // A replica ends, and claims its share when it is back; the deciding replica changes twice.
     env.cluster.drain_plane(PlaneId::Autoscaler(1)).await;
     // Otherwise it may resume its released leases and has nothing to claim.
@@ -354,16 +348,12 @@ pub(crate) async fn exercise(env: &TestEnv, record: &Record) -> anyhow::Result<(
     for name in ["adopt", "plain"] {
         env.until_asleep(name).await?;
     }
-    for name in ["adopt", "plain"] {
-        env.api::<ZeroScaler>().delete(name, &DeleteParams::default()).await?;
-        env.until_gone(name).await?;
+    for name in ["adopt", "plain", "zs"] {
+        env.delete_scaler(name).await?;
     }
-    env.api::<ZeroScaler>().delete("zs", &DeleteParams::default()).await?;
-    env.until_gone("zs").await?;
     env.until(SOON, "its hosts to be released", async || Ok(record.has_request("autoscaler", "delete", "configmaps")))
         .await?;
     env.until(SOON, "the guard to go", async || Ok(record.has_request("autoscaler", "delete", "networkpolicies")))
         .await?;
-    contend(env, record).await?;
-    Ok(())
+    contend(env, record).await
 }

@@ -1,11 +1,11 @@
 //! Installation whose planes are the binaries themselves, each with a token of its own account, on an API server from
 //! which a test can remove objects.
 
-use crate::install::manifests::{apply, folder, objects};
+use crate::install::manifests::apply_all;
 use anyhow::Context;
 use common_runtime::namespaces::Namespaces;
 use e2e::process::LogLines;
-use e2e::{Process, bare};
+use e2e::{Process, Workload, bare};
 use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};
 use local::api::{ApiOptions, ApiServer, Audit};
@@ -30,7 +30,6 @@ pub(crate) struct Plane {
 
 pub(crate) const ACTIVATOR: Plane = Plane { binary: "activator", args: &[], port: 8012 };
 pub(crate) const AUTOSCALER: Plane = Plane { binary: "autoscaler", args: &[], port: 8080 };
-/// The controller of HorizontalPodAutoscalers.
 pub(crate) const HPA: Plane = Plane { binary: "autoscaler-hpa", args: &["--hpa=native"], port: 8080 };
 
 /// API server with everything installed except the planes.
@@ -48,7 +47,6 @@ pub(crate) struct Running {
 }
 
 impl Site {
-    /// Installs everything.
     pub(crate) async fn install() -> anyhow::Result<Self> {
         Self::audited(None).await
     }
@@ -60,41 +58,33 @@ impl Site {
         server.set_usage(UsageTable::default()); // Corresponds to a metrics server without data.
         let client = bare::client(&server).await?;
         system::create(&client, None, &Namespaces::default()).await?;
-        for object in objects(&folder().join("native"))? {
-            apply(&client, &object, false).await?;
-        }
+        apply_all(&client, "native").await?;
         Ok(Self { server, client, folder: tempfile::tempdir()? })
     }
 
     pub(crate) fn address(&self) -> anyhow::Result<SocketAddr> {
-        let cluster = self.cluster()?;
-        let url = cluster["server"].as_str().context("a server")?;
+        let file = self.file()?;
+        let url = file["clusters"][0]["cluster"]["server"].as_str().context("a server")?;
         Ok(url.trim_start_matches("https://").parse()?)
     }
 
-    /// Returns the cluster entry of the kubeconfig.
-    fn cluster(&self) -> anyhow::Result<Value> {
-        let file: Value = serde_yaml_ng::from_str(&self.server.kubeconfig())?;
-        Ok(file["clusters"][0]["cluster"].clone())
+    /// Returns an administrator's kubeconfig.
+    fn file(&self) -> anyhow::Result<Value> {
+        Ok(serde_yaml_ng::from_str(&self.server.kubeconfig())?)
     }
 
     /// Writes a kubeconfig of `account` with the API server at `at`. With `trusts`, certificates are not verified.
     pub(crate) async fn kubeconfig(&self, account: &str, at: SocketAddr, trusts: bool) -> anyhow::Result<PathBuf> {
         let token = e2e::accounts::token(&self.client, (SYSTEM, account), &[], None).await?;
-        let mut cluster = json!({"server": format!("https://{at}")});
+        let mut file = self.file()?;
+        let cluster = &mut file["clusters"][0]["cluster"];
+        cluster["server"] = json!(format!("https://{at}"));
         if trusts {
+            cluster["certificate-authority-data"] = Value::Null;
             cluster["insecure-skip-tls-verify"] = json!(true);
-        } else {
-            cluster["certificate-authority-data"] = self.cluster()?["certificate-authority-data"].clone();
         }
-        let file = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "site",
-            "clusters": [{"name": "site", "cluster": cluster}],
-            "users": [{"name": "site", "user": {"token": token}}],
-            "contexts": [{"name": "site", "context": {"cluster": "site", "user": "site"}}],
-        });
         let path = self.folder.path().join(format!("{account}.kubeconfig"));
-        std::fs::write(&path, file.to_string())?;
+        std::fs::write(&path, e2e::accounts::with_token(&file.to_string(), &token)?)?;
         Ok(path)
     }
 
@@ -148,16 +138,15 @@ impl Running {
                 Ok(answer.is_ok_and(|answer| answer.status == 404))
             }
             "autoscaler" => {
-                create_if_missing(site, bare::deployment(0)).await?;
-                create_if_missing(site, bare::scaler(json!({}))).await?;
+                let hello = Workload::new("hello").set("services", json!([{"name": "hello", "create": true}]));
+                create_if_missing(site, hello.deployment("hello")).await?;
+                create_if_missing(site, hello.scaler()).await?;
                 let scalers: Api<common_api::ZeroScaler> = Api::namespaced(site.client.clone(), "default");
                 let status = scalers.get_opt("hello").await?.and_then(|scaler| scaler.status);
                 Ok(status.is_some_and(|status| status.observed_generation.is_some()))
             }
             _ => {
-                let mut deployment = bare::deployment(1);
-                deployment["metadata"]["name"] = json!("scaled");
-                create_if_missing(site, deployment).await?;
+                create_if_missing(site, Workload::new("scaled").replicas(1).deployment("hello")).await?;
                 create_if_missing(site, hpa_with_two_replicas("scaled")).await?;
                 let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
                     Api::namespaced(site.client.clone(), "default");

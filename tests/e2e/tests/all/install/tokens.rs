@@ -9,7 +9,7 @@ use common::stat::Stat;
 use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender};
-use e2e::load::metrics;
+use e2e::load::{metrics, raw_exchange};
 use e2e::space::SOON;
 use e2e::{Load, TestEnv, Workload, accounts, bare};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
@@ -26,11 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 const STATS: &str = "zeroscale.dev/stats";
 
-/// Returns the sum of a counter over both autoscalers, of the lines that contain `label`.
-async fn total(env: &TestEnv, name: &str, label: &str) -> anyhow::Result<f64> {
-    total_of(env, &[0, 1], name, label).await
-}
-
+/// Returns the sum of a counter over these autoscalers, of the lines that contain `label`.
 pub(crate) async fn total_of(env: &TestEnv, autoscalers: &[usize], name: &str, label: &str) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for n in autoscalers {
@@ -65,12 +61,9 @@ async fn handshake(at: SocketAddr, token: Option<&str>, forwards: bool) -> anyho
 
 /// Queries the ports of the activator at `at`; returns status and body.
 async fn ports_of(at: SocketAddr, question: &str, token: Option<&str>) -> anyhow::Result<(u16, String)> {
-    let mut stream = TcpStream::connect(at).await?;
     let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
     let head = format!("GET / HTTP/1.1\r\nHost: x\r\n{QUESTION}: {question}\r\n{token}Connection: close\r\n\r\n");
-    stream.write_all(head.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
+    let answer = raw_exchange(at, &head).await?;
     Ok((answer.get(9..12).context("a status")?.parse()?, answer))
 }
 
@@ -118,8 +111,8 @@ async fn stats_are_accepted_only_from_authenticated_planes() -> anyhow::Result<(
         env.until_asleep(name).await?;
     }
     nothing_is_dropped(&env, &[0, 1]).await?;
-    ensure!(total(&env, "zeroscale_stats_recorded_total", "").await? > 0.0);
-    ensure!(total(&env, "zeroscale_stats_forwarded_total", "").await? > 0.0);
+    ensure!(total_of(&env, &[0, 1], "zeroscale_stats_recorded_total", "").await? > 0.0);
+    ensure!(total_of(&env, &[0, 1], "zeroscale_stats_forwarded_total", "").await? > 0.0);
 
     unauthenticated_clients_are_rejected(&env).await?;
     only_planes_may_list_all_ports(&env).await?;
@@ -160,7 +153,7 @@ async fn unauthenticated_clients_are_rejected(env: &TestEnv) -> anyhow::Result<(
     }
     let refused = rows.iter().filter(|(_, _, _, expected)| *expected != 101).count();
     accounts.delete(stranger, &DeleteParams::default()).await?;
-    let counted = total(env, "zeroscale_stat_refusals_total", "").await?;
+    let counted = total_of(env, &[0, 1], "zeroscale_stat_refusals_total", "").await?;
     let expected = f64::from(u32::try_from(refused)?);
     ensure!(counted == expected || counted > expected && is_late(env), "{counted} refusals instead of {expected}");
     Ok(())
@@ -179,10 +172,8 @@ async fn frames_about_other_pods_are_dropped(env: &TestEnv) -> anyhow::Result<()
         link.send(bare::frame(&env.namespace, "a", Some(stat(pod)))).await?;
     }
     link.send(bare::frame(SYSTEM, "activator-1", None)).await?; // An attestation for another pod.
-    env.until(SOON, "two dropped frames about another pod", async || {
-        Ok(total(env, "zeroscale_stats_dropped_total", "Impostor").await? == 2.0)
-    })
-    .await?;
+    let are_dropped = async || Ok(total_of(env, &[0, 1], "zeroscale_stats_dropped_total", "Impostor").await? == 2.0);
+    env.until(SOON, "two dropped frames about another pod", are_dropped).await?;
     env.until(SOON, "the third, which wakes the workload", async || Ok(env.replicas("a").await? == 1)).await?;
     stop.cancel();
     Ok(())

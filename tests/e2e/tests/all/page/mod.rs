@@ -6,7 +6,14 @@ mod dashboard;
 mod waking;
 
 use anyhow::Context;
+use e2e::browser::Tab;
 use std::path::PathBuf;
+
+/// Checks that nothing of a page was loaded from elsewhere, and that its console is empty.
+fn check_page(tab: &Tab, own: &str) {
+    assert!(tab.requested_urls().iter().all(|url| url.starts_with(own)), "{:?}", tab.requested_urls());
+    assert_eq!(tab.errors(), Vec::<String>::new());
+}
 
 /// Checks a picture of the manual, or regenerates it if requested.
 fn picture(name: &str, png: &[u8], bytes_max: usize) -> anyhow::Result<()> {

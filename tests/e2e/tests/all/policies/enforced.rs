@@ -1,11 +1,12 @@
 //! NetworkPolicies enforced in front of pods and activators.
 
 use super::enforcer::{Endpoint, Peer, enforce};
-use super::{policy, until_condition, until_numbered};
+use super::{policy, until_numbered};
 use anyhow::{Context, ensure};
+use common_api::zeroscaler::conditions::GUARDED;
+use e2e::netns::ip;
 use e2e::test_env::SOON;
 use e2e::{TestEnv, Workload};
-use faults::netns::ip;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -161,7 +162,7 @@ async fn scenario(rig: &Rig) -> anyhow::Result<()> {
     rig.until_served("a policy for other pods", &guarded, &ALL).await?;
     let pod = env.pods("web").await?.first().context("a pod")?.name_any();
     env.patch::<Pod>(&pod, json!({"metadata": {"labels": {"debug": "on"}}})).await?;
-    until_condition(env, "web", Some(("True", "PoliciesFollowed"))).await?;
+    env.until_condition("web", GUARDED, Some(("True", "PoliciesFollowed"))).await?;
     rig.until_served("a policy for the running pod", &guarded, &["client", "activator"]).await?;
     rig.until_served("the same, at the pod", &rig.pods().await?, &["client"]).await?;
     env.patch::<Pod>(&pod, json!({"metadata": {"labels": {"debug": null}}})).await?;
@@ -171,7 +172,7 @@ async fn scenario(rig: &Rig) -> anyhow::Result<()> {
 
     let strange = policy("strange", ("pod-template-hash", "1"), json!([{}]));
     env.create::<NetworkPolicy>(strange).await?;
-    until_condition(env, "web", Some(("False", "PolicyNotFollowed"))).await?;
+    env.until_condition("web", GUARDED, Some(("False", "PolicyNotFollowed"))).await?;
     for (what, at) in [("guarded", &guarded), ("former", &open), ("shared", &rig.activators(8012))] {
         rig.until_served(&format!("a policy that cannot be followed, {what} numbers"), at, &[]).await?;
     }

@@ -7,7 +7,7 @@
 
 use anyhow::{Context, bail, ensure};
 use common::labels::LabelSelector;
-use faults::netns::{self, Namespace as Network};
+use e2e::netns::{self, Namespace as Network};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as ApiSelector;
@@ -22,7 +22,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio::task::block_in_place;
 
-/// Interval at which the API server is read.
 const READ_EVERY: Duration = Duration::from_millis(200);
 /// Maximum time of one exchange. A client that is not admitted is refused at once.
 const PATIENCE: Duration = Duration::from_secs(10);

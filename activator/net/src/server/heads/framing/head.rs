@@ -1,5 +1,7 @@
 //! Parser for the lines of a head, as far as they determine the end of its body and the position of its target.
 
+use super::FramingState;
+use super::chunk::Chunk;
 use super::target::Target;
 
 /// Field names in lower case, with their colons.
@@ -15,10 +17,8 @@ const VALUE_MAX: usize = 32;
 pub(super) struct Head {
     /// A line that is not empty has been read.
     pub(super) begun: bool,
-    /// Value of `Content-Length`.
     length: Option<u64>,
     has_coding: bool,
-    /// The head asks for an upgrade.
     pub(super) has_upgrade: bool,
     /// Target in the first line that is not empty.
     target: Target,
@@ -29,12 +29,6 @@ pub(super) enum AfterLine {
     /// The head is complete.
     Last,
     Refused,
-}
-
-pub(super) enum Body {
-    None,
-    Length(u64),
-    Chunked,
 }
 
 impl Head {
@@ -77,17 +71,16 @@ impl Head {
         AfterLine::More
     }
 
-    /// Returns the body that follows the complete head.
-    pub(super) fn body(self) -> Body {
+    /// Returns the state after the complete head.
+    pub(super) fn next(self) -> FramingState {
         match self {
-            Self { has_coding: true, .. } => Body::Chunked,
-            Self { length: Some(length @ 1..), .. } => Body::Length(length),
-            _ => Body::None,
+            Self { has_coding: true, .. } => FramingState::Chunk(Chunk::Size),
+            Self { length: Some(length @ 1..), .. } => FramingState::Body(length),
+            _ => FramingState::Head,
         }
     }
 }
 
-/// Reports whether a line begins with this name.
 fn has_name(line: &[u8], name: &[u8]) -> bool {
     line.get(..name.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(name))
 }

@@ -32,7 +32,7 @@ mod target;
 
 use chunk::Chunk;
 use escaped_bytes::Escaped;
-use head::{AfterLine, Body, Head};
+use head::{AfterLine, Head};
 use line::Line;
 
 /// Position in a connection's bytes.
@@ -44,11 +44,9 @@ pub(crate) struct Framing {
     head: Head,
     /// Number of complete and valid heads.
     pub(crate) heads: u64,
-    /// True if a request had a body.
     pub(crate) had_body: bool,
     /// True if the last bytes continue after the end of a request.
     pub(crate) has_pipelined_bytes: bool,
-    /// Length of the unfinished head.
     pub(crate) unfinished: usize,
     /// True if a request asked for an upgrade.
     may_be_tunnel: bool,
@@ -125,7 +123,6 @@ impl Framing {
         (state, end + 1)
     }
 
-    /// Returns the state after a line of a head.
     fn head_line(&mut self, line: &[u8]) -> FramingState {
         match self.head.line(line) {
             AfterLine::More => FramingState::Head,
@@ -134,11 +131,7 @@ impl Framing {
                 self.heads += 1;
                 self.unfinished = 0;
                 self.may_be_tunnel |= self.head.has_upgrade;
-                let next = match std::mem::take(&mut self.head).body() {
-                    Body::None => FramingState::Head,
-                    Body::Length(length) => FramingState::Body(length),
-                    Body::Chunked => FramingState::Chunk(Chunk::Size),
-                };
+                let next = std::mem::take(&mut self.head).next();
                 self.had_body |= next != FramingState::Head;
                 next
             }

@@ -41,34 +41,26 @@ pub(crate) fn created<K: Kind>(store: &mut Cache<Arc<K>>, mut object: K) {
     store.apply_response(object);
 }
 
-fn template(labels: Value) -> Value {
-    json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "command": ["x"]}]}})
+/// Returns a Deployment or ReplicaSet whose pods have these labels.
+fn workload(name: &str, replicas: i32, labels: Value) -> Value {
+    let containers = json!([{"name": "main", "command": ["x"]}]);
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": containers}});
+    let (version, selector) = (next_version(), json!({"matchLabels": {"app": "a"}}));
+    json!({
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "generation": 1, "resourceVersion": version},
+        "spec": {"replicas": replicas, "selector": selector, "template": template},
+    })
 }
 
 pub(crate) fn deployment(replicas: i32, label: &str) -> Deployment {
-    serde_json::from_value(json!({
-        "metadata": {"name": "a", "namespace": "ns", "uid": "d", "generation": 1, "resourceVersion": next_version()},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": "a"}},
-            "template": template(json!({"app": "a", "version": label})),
-        },
-    }))
-    .expect("a valid Deployment")
+    let labels = json!({"app": "a", "version": label});
+    serde_json::from_value(workload("a", replicas, labels)).expect("a valid Deployment")
 }
 
 /// Returns an index with one ReplicaSet `a-1`.
 pub(crate) fn replica_set(replicas: i32) -> (Index, ObjectKey) {
     let mut index = Index::default();
-    let set: ReplicaSet = serde_json::from_value(json!({
-        "metadata": {"name": "a-1", "namespace": "ns", "uid": "rs", "generation": 1, "resourceVersion": next_version()},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": "a"}},
-            "template": template(json!({"app": "a"})),
-        },
-    }))
-    .expect("a valid ReplicaSet");
+    let set = serde_json::from_value(workload("a-1", replicas, json!({"app": "a"}))).expect("a valid ReplicaSet");
     index.replica_sets.apply_response(set);
     (index, ObjectKey::new("ns", "a-1"))
 }
@@ -115,11 +107,6 @@ pub(crate) fn ready(pod: Pod, since: i64) -> Pod {
         last_transition_time: Some(Time(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(since))),
         ..PodCondition::default()
     }]);
-    pod
-}
-
-pub(crate) fn cost(mut pod: Pod, cost: i32) -> Pod {
-    pod.annotations_mut().insert("controller.kubernetes.io/pod-deletion-cost".into(), cost.to_string());
     pod
 }
 

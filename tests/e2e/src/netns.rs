@@ -11,19 +11,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 use std::sync::mpsc;
 
-/// Fault of a pod or of its cable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Fault {
-    /// The activator's end is deleted, and the route with it: connects fail at once.
-    LinkGone,
-    /// The pod's end is down: packets leave the activator and reach no pod.
-    Unreachable,
-    /// The pod's machine receives packets and drops them.
-    BlackHole,
-    /// The program is killed: its connections are reset, its port is closed.
-    Reset,
-}
-
 /// A thread with its own network namespace, which runs jobs there.
 pub struct Namespace {
     /// Thread ID, by which the kernel identifies the namespace.
@@ -109,16 +96,4 @@ pub fn cable(number: u8, namespace: &Namespace) -> anyhow::Result<IpAddr> {
         ip("link set eth0 up")
     })?;
     Ok(Ipv4Addr::new(10, 77, number, 2).into())
-}
-
-/// Breaks a cable. [`Fault::Reset`] leaves it intact.
-pub fn fail(fault: Fault, number: u8, namespace: &Namespace) -> anyhow::Result<()> {
-    match fault {
-        Fault::LinkGone => ip(&format!("link del pod{number}")),
-        Fault::Unreachable => namespace.within(|| ip("link set eth0 down")),
-        // There is no route back: incoming packets have an unreachable source, so they are dropped before TCP sees
-        // them.
-        Fault::BlackHole => namespace.within(move || ip(&format!("route add blackhole 10.77.{number}.1/32"))),
-        Fault::Reset => Ok(()),
-    }
 }

@@ -1,3 +1,0 @@
-//! Shared parts of the tests of controllers.
-
-pub(crate) mod fixture;
