@@ -146,6 +146,7 @@ const FIELDS: &[(&str, Check)] = &[
     ("spec.scale.load.rps", Check::Within(0.01, TARGET_MAX)),
     ("spec.scale.load.utilization", Check::Within(1.0, 100.0)),
     ("spec.scale.window", span("6s", "1h", &WHOLE_SECONDS, "1m30s")),
+    ("spec.scale.aggregation", Check::OneOf(&["Linear", "WeightedExponential"])),
     ("spec.scale.downDelay", span("0s", "1h", &WHOLE_SECONDS, "1m30s")),
     ("spec.scale.grace", span("1ms", "1h", &DURATION, "30s")),
     ("spec.scale.retention", span("0s", "1h", &DURATION, "1m30s")),

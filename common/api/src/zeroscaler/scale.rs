@@ -9,7 +9,7 @@
 
 use super::DurationText;
 use common::config::AutoscalerConfig;
-use common::scaling::{Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
+use common::scaling::{self, Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -32,6 +32,11 @@ pub struct Scale {
     /// time without traffic. Whole seconds from 6s to 1h. Default: `stable-window` of config-autoscaler, which is 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<DurationText>,
+    /// Weights of the seconds in the window and in the panic window. Linear: all seconds count alike.
+    /// WeightedExponential: recent seconds count more, so the number of pods follows a change of the load sooner.
+    /// Default: Linear.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub aggregation: Aggregation,
     /// Time for which a higher number of pods is kept after the load has fallen. Whole seconds up to 1h. Default:
     /// `scale-down-delay` of config-autoscaler, which is 0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,6 +80,17 @@ pub struct LoadTarget {
     /// `container-concurrency-target-percentage` of config-autoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization: Option<f64>,
+}
+
+/// Weights of the seconds in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub enum Aggregation {
+    /// Recent seconds weigh more.
+    WeightedExponential,
+    /// All seconds have the same weight. Unknown values of newer versions are read as this.
+    #[default]
+    #[serde(other)]
+    Linear,
 }
 
 /// Immediate reaction to short bursts.
@@ -190,6 +206,10 @@ impl Scale {
             scale_down_delay: self.down_delay(config),
             initial_scale: self.initial().unwrap_or(config.initial_scale),
             activation_scale: self.activation.unwrap_or(0),
+            aggregation: match self.aggregation {
+                Aggregation::WeightedExponential => scaling::Aggregation::WeightedExponential,
+                Aggregation::Linear => scaling::Aggregation::Linear,
+            },
             ..DeciderSpec::default()
         }
     }
@@ -223,6 +243,8 @@ mod tests {
             ("{panic: {threshold: 400}}", 0, "panic-threshold-percentage=400"),
             ("{window: 25s, panic: {window: 3s}}", 0, "window=25s panic-window-percentage=10"),
             ("{initial: 2}", 0, "initial-scale=2"),
+            ("{aggregation: WeightedExponential}", 0, "metric-aggregation-algorithm=weighted-exponential"),
+            ("{aggregation: Linear}", 0, "metric-aggregation-algorithm=linear"),
         ];
         for (yaml, limit, pairs) in rows {
             let pairs = pairs.split_whitespace().filter_map(|pair| pair.split_once('='));
