@@ -103,13 +103,14 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
     if !foreign {
         metric(from, draft);
     }
-    for (key, why) in [
-        (knative::TARGET_BURST_CAPACITY, "without a queue-proxy in the pods the activators stay in the path"),
-        (knative::AGGREGATION, "every second of a window has the same weight"),
-    ] {
-        if let Some(pointer) = annotation(from, key) {
-            from.drop_field(&pointer, why);
+    if let Some(pointer) = annotation(from, knative::AGGREGATION) {
+        // The other algorithm is linear, the default.
+        if from.text(&pointer).is_some_and(|name| ["weighted-exponential", "weightedExponential"].contains(&&*name)) {
+            draft.set("scale.aggregation", "WeightedExponential");
         }
+    }
+    if let Some(pointer) = annotation(from, knative::TARGET_BURST_CAPACITY) {
+        from.drop_field(&pointer, "without a queue-proxy in the pods the activators stay in the path");
     }
 }
 

@@ -16,6 +16,7 @@ spec:
         autoscaling.knative.dev/target: '10'
         autoscaling.knative.dev/minScale: '1'
         autoscaling.knative.dev/window: 100s
+        autoscaling.knative.dev/metric-aggregation-algorithm: weighted-exponential
         autoscaling.knative.dev/panic-window-percentage: '25'
         autoscaling.knative.dev/target-burst-capacity: '-1'
         example.com/x: 'y'
@@ -42,7 +43,10 @@ spec:
     assert!(deployment["spec"].get("replicas").is_none(), "the autoscaler owns the number");
     let spec = json!({
         "target": {"kind": "Deployment", "name": "hello"}, "services": [{"name": "hello", "create": true}],
-        "scale": {"min": 1, "window": "100s", "panic": {"window": "25s"}, "load": {"concurrency": 10}},
+        "scale": {
+            "min": 1, "window": "100s", "panic": {"window": "25s"}, "load": {"concurrency": 10},
+            "aggregation": "WeightedExponential",
+        },
         "concurrency": 50, "wake": {"timeout": "60s"}, "timeouts": {"request": "60s"},
     });
     assert_eq!(autoscaler["spec"], spec);
