@@ -48,7 +48,7 @@ impl Settings {
 
     /// Reads `ZEROSCALE_DASHBOARD_ADDRESS` (default: port 8090 of `listen` if that is a loopback address, else of
     /// 127.0.0.1; empty: no dashboard), `ZEROSCALE_DASHBOARD_TOKEN_FILE` and `ZEROSCALE_POD_HOUR_PRICE` (such as
-    /// `0.012 EUR`). Fails if there is no token, and the address is not a loopback address.
+    /// `0.012 EUR`). Fails if a value cannot be parsed, or if there is no token and the address is not a loopback address.
     pub(crate) fn from_env(
         get: &impl Fn(&str) -> Option<String>,
         listen: IpAddr,

@@ -181,6 +181,7 @@ pub async fn run(
         reconcilers.run(&tokens.listed).await;
     }
     end(tokens, released, &tasks).await;
+    drop(process); // Ends the spans of its wakes, which are exported below.
     observed.flushed().await;
     if let Some(tracing) = tracing {
         tracing.flushed().await;
@@ -188,8 +189,8 @@ pub async fn run(
     Ok(())
 }
 
-/// Acquires this process's share of the revisions: campaigns for the buckets once `listed` is cancelled, unless a StatefulSet assigns them. The returned handle
-/// completes when all leases are released.
+/// Acquires this process's share of the revisions: campaigns for the buckets once `listed` is cancelled, unless a
+/// StatefulSet assigns them. The returned handle completes when all leases are released.
 fn campaign(
     client: &Client,
     options: &Options,

@@ -65,7 +65,11 @@ impl WriteError {
 
     /// Reports whether there was no response, so the write may still be carried out.
     pub fn is_unanswered(&self) -> bool {
-        matches!(self, Self::NoAnswer { .. }) || self.is_api_error(|source| code(source).is_none())
+        match self {
+            Self::Api { source, .. } => code(source).is_none(),
+            Self::NoAnswer { .. } => true,
+            Self::Outdated { .. } | Self::LeaseEnds | Self::NotOwned { .. } => false,
+        }
     }
 
     fn is_api_error(&self, is_such: impl FnOnce(&kube::Error) -> bool) -> bool {

@@ -59,7 +59,7 @@ impl WriteLimiter {
         self.shared.state.lock().waiting.len()
     }
 
-    /// Waits until a write of this class may be sent. Takes nothing unless it returns.
+    /// Waits until a write of this class may be sent. Cancel safe: takes nothing unless it returns.
     pub async fn acquire(&self, class: WriteClass) {
         let ticket = {
             let mut state = self.shared.state.lock();

@@ -13,10 +13,11 @@ pub mod listeners;
 pub use ledger::{Block, Entry, Ledger, NumberState, PortId};
 
 /// Report of an activator about a port number on which it listens ([`crate::bound_ports`]). A number that it has
-/// released is not held.
+/// released is not held, and must not be written into slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listening {
-    /// Random identifier of the responding process, valid until it ends.
+    /// Random identifier of the responding process, valid until it ends: it distinguishes a restarted process at the
+    /// same address from the former one.
     pub instance: String,
     /// Uid of the ZeroScaler that owns this number.
     pub uid: String,

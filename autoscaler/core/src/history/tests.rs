@@ -89,6 +89,25 @@ fn a_changed_action_makes_a_new_entry() {
 }
 
 #[test]
+fn every_obstacle_has_its_own_text() {
+    let all = [
+        Obstacle::Invalid,
+        Obstacle::TargetNotFound,
+        Obstacle::TargetChanges,
+        Obstacle::ServiceNotOwned,
+        Obstacle::ServicePending,
+        Obstacle::NoPrivateService,
+        Obstacle::LeaseEnding,
+        Obstacle::NotAccepted,
+        Obstacle::Contested,
+    ];
+    let words: std::collections::BTreeSet<_> = all.iter().map(|obstacle| obstacle.explain()).collect();
+    assert!(words.len() == all.len() && !words.contains(""), "{words:?}");
+    assert_eq!(Cause::Obstacle(Obstacle::Invalid).explain(), Obstacle::Invalid.explain());
+    assert_eq!(Cause::Rule(Reason::Bounds).explain(), Reason::Bounds.explain());
+}
+
+#[test]
 fn entries_are_flat_json_and_their_cause_reads_back() {
     let mut history = History::default();
     history.record(secs(100), &scale(3, 50.5));

@@ -17,8 +17,7 @@
 //! # Limits
 //!
 //! There are no Events, no `minReadySeconds` and `progressDeadlineSeconds`, no adoption of orphans by labels, and no
-//! rollbacks by annotation (removed from Kubernetes long ago; `kubectl rollout undo` patches the template). If the name
-//! of a new set is taken, its creation is repeated until it is free.
+//! rollbacks by annotation (removed from Kubernetes long ago; `kubectl rollout undo` patches the template).
 
 use super::index::{Index, Write, controlled_by, is_finished, owned_by};
 use super::rolling::{Set, bounds_of, is_recreate, new_replicas, old_replicas};
@@ -48,7 +47,8 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Vec<Write>
     let mut sets: Vec<_> = controlled_by(&index.replica_sets, deployment.as_ref()).cloned().collect();
     sets.sort_by_key(|set| (set.metadata.creation_timestamp.as_ref().map(|t| t.0), set.name_any()));
     let newest = sets.iter().position(|set| has_template(set, &spec.template)).map(|at| sets.remove(at));
-    let mut rollout = Rollout { index, deployment, spec, newest: newest.as_ref(), old: &sets, created: false };
+    let mut rollout =
+        Rollout { index, deployment, spec, newest: newest.as_ref(), old: &sets, created: false, collided: false };
     if deployment.metadata.deletion_timestamp.is_none() {
         writes.extend(rollout.advance());
     }
@@ -70,6 +70,8 @@ pub(super) struct Rollout<'a> {
     pub(super) old: &'a [Arc<ReplicaSet>],
     /// True if the set of the current template is being created.
     pub(super) created: bool,
+    /// True if the name of that set is taken.
+    pub(super) collided: bool,
 }
 
 impl Rollout<'_> {
@@ -132,20 +134,27 @@ impl Rollout<'_> {
     }
 
     fn create(&mut self) -> Vec<Write> {
-        let hash = template_hash(&self.spec.template);
+        let collisions = self.deployment.status.as_ref().and_then(|s| s.collision_count).unwrap_or(0);
+        let hash = template_hash(&self.spec.template, collisions);
+        let name = format!("{}-{hash}", self.deployment.name_any());
+        let namespace = self.deployment.namespace().unwrap_or_default();
+        if self.index.replica_sets.get(&ObjectKey::new(namespace, name.clone())).is_some() {
+            self.collided = true; // Another template or owner has the name. The next pass uses another hash.
+            return Vec::new();
+        }
         self.created = true;
         let mut template = self.spec.template.clone();
         let meta = template.metadata.get_or_insert_default();
         meta.labels.get_or_insert_default().insert(POD_TEMPLATE_HASH.into(), hash.clone());
         let labels = meta.labels.clone();
         let mut selector = self.spec.selector.clone();
-        selector.match_labels.get_or_insert_default().insert(POD_TEMPLATE_HASH.into(), hash.clone());
+        selector.match_labels.get_or_insert_default().insert(POD_TEMPLATE_HASH.into(), hash);
         let revision = self.next_revision();
         let mut annotations = self.annotations();
         annotations.insert(REVISION.into(), revision.to_string());
         let set = ReplicaSet {
             metadata: ObjectMeta {
-                name: Some(format!("{}-{hash}", self.deployment.name_any())),
+                name: Some(name),
                 namespace: self.deployment.namespace(),
                 labels,
                 annotations: Some(annotations),
@@ -247,12 +256,13 @@ const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 /// Letters except vowels, and digits that do not look like vowels.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Returns a short name of a pod template: FNV-1a over its JSON, with fields in a fixed order. As in Kubernetes, its
-/// letters form no words. The values differ from those of Kubernetes, which is harmless: an existing ReplicaSet is
-/// recognized by its template, not by its hash.
-fn template_hash(template: &PodTemplateSpec) -> String {
+/// Returns a short name of a pod template: FNV-1a over its JSON, with fields in a fixed order, and the number of
+/// collisions. As in Kubernetes, its letters form no words. The values differ from those of Kubernetes, which is harmless:
+/// an existing ReplicaSet is recognized by its template, not by its hash.
+fn template_hash(template: &PodTemplateSpec, collisions: i32) -> String {
     let json = serde_json::to_string(template).unwrap_or_default();
-    let hash = json.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let bytes = json.bytes().chain(collisions.to_be_bytes().into_iter().filter(|_| collisions > 0));
+    let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     hash.to_string().bytes().map(|digit| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()])).collect()
 }
 
@@ -319,6 +329,7 @@ fn status(rollout: &Rollout<'_>, now: Timestamp) -> DeploymentStatus {
         ready_replicas: nonzero(ready),
         available_replicas: nonzero(available),
         unavailable_replicas: nonzero((specified - available).max(0)),
+        collision_count: nonzero(old.collision_count.unwrap_or(0) + i32::from(rollout.collided)),
         terminating_replicas: Some(sum(|s| s.terminating_replicas.unwrap_or(0))),
         conditions: Some(conditions.held),
         ..DeploymentStatus::default()

@@ -168,6 +168,21 @@ fn recreate_waits_for_the_end_of_every_old_pod() {
 }
 
 #[test]
+fn a_taken_name_leads_to_another_hash() {
+    let mut cluster = Cluster::new(deployment(1, "1"));
+    let hash = template_hash(&deployment(1, "1").spec.expect("a spec").template, 0);
+    let mut other = deployment(1, "1");
+    other.metadata.uid = Some("other".into());
+    let mut foreign = fixture::replica_set(0).0.replica_sets.all().next().expect("a set").as_ref().clone();
+    foreign.metadata.name = Some(format!("a-{hash}"));
+    foreign.metadata.owner_references = Some(vec![owned_by(&other)]);
+    cluster.index.replica_sets.apply_response(foreign);
+    cluster.settle();
+    assert_eq!(cluster.status().collision_count, Some(1));
+    assert_eq!(cluster.pods(), 1);
+}
+
+#[test]
 fn a_paused_deployment_is_scaled_but_not_rolled() {
     let mut cluster = Cluster::new(deployment(1, "1"));
     cluster.settle();

@@ -1,5 +1,5 @@
-//! Destinations of Service ports, computed from Services and EndpointSlices, for in-process clients, which
-//! resolve the names of Services without DNS.
+//! Destinations of Service ports, computed from Services and EndpointSlices, for in-process clients, which resolve the
+//! names of Services without DNS.
 //!
 //! Each container has environment variables for the Services of its namespace, as set by the kubelet:
 //! `NAME_SERVICE_HOST`, `NAME_SERVICE_PORT`, and Docker's older variables such as `NAME_PORT_80_TCP_ADDR`. A Service

@@ -50,7 +50,7 @@ impl Meter {
         let last = self.last_reads.entry(group).or_insert(LastRead { at: since, cpu: Duration::ZERO, usage: None });
         let window = now.saturating_duration_since(last.at);
         if window >= WINDOW_MIN {
-            let cpu = used.cpu.saturating_sub(last.cpu); // A descendant's time may have been lost.
+            let cpu = used.cpu.saturating_sub(last.cpu); // The time of a process that has ended is lost.
             let cpu_nanos = (cpu.as_secs_f64() / window.as_secs_f64() * 1e9) as u64;
             let usage = Usage { at, window, cpu_nanos, memory: used.memory };
             *last = LastRead { at: now, cpu: used.cpu, usage: Some(usage) };
