@@ -332,7 +332,6 @@ fn status(rollout: &Rollout<'_>, now: Timestamp) -> DeploymentStatus {
         collision_count: nonzero(old.collision_count.unwrap_or(0) + i32::from(rollout.collided)),
         terminating_replicas: Some(sum(|s| s.terminating_replicas.unwrap_or(0))),
         conditions: Some(conditions.held),
-        ..DeploymentStatus::default()
     }
 }
 
