@@ -210,7 +210,7 @@ impl Scale {
                 Aggregation::WeightedExponential => scaling::Aggregation::WeightedExponential,
                 Aggregation::Linear => scaling::Aggregation::Linear,
             },
-            ..DeciderSpec::default()
+            reachable: true,
         }
     }
 }
