@@ -16,7 +16,7 @@ mod validate;
 pub use crate::names::{CLASS_HPA, CLASS_KPA};
 pub use read::{Annotations, Key, class, is_kpa, metric};
 pub use resolve::{
-    bounds, decider_spec, initial_scale, panic_window, pod_retention, progress_deadline, scale_down_delay,
+    aggregation, bounds, decider_spec, initial_scale, panic_window, pod_retention, progress_deadline, scale_down_delay,
     stable_window, target_burst_capacity, targets,
 };
 pub use validate::is_valid;

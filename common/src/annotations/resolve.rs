@@ -113,7 +113,8 @@ pub fn progress_deadline(annotations: &Annotations, config: &DeploymentConfig) -
     PROGRESS_DEADLINE.duration(annotations).unwrap_or(config.progress_deadline.into())
 }
 
-fn aggregation(annotations: &Annotations) -> Aggregation {
+/// Returns the averaging method of the windows.
+pub fn aggregation(annotations: &Annotations) -> Aggregation {
     match AGGREGATION.text(annotations) {
         Some("weighted-exponential" | "weightedExponential") => Aggregation::WeightedExponential,
         _ => Aggregation::Linear,

@@ -8,6 +8,7 @@ use super::source::Source;
 use common::annotations::{self as knative, CLASS_HPA, CLASS_KPA, Key, METRIC_CPU, METRIC_MEMORY, METRIC_RPS};
 use common::config::AutoscalerConfig;
 use common::golang::{GoDuration, parse_duration};
+use common::scaling::Aggregation;
 use k8s_openapi::api::core::v1::PodSpec;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -104,8 +105,8 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
         metric(from, draft);
     }
     if let Some(pointer) = annotation(from, knative::AGGREGATION) {
-        // The other algorithm is linear, the default.
-        if from.text(&pointer).is_some_and(|name| ["weighted-exponential", "weightedExponential"].contains(&&*name)) {
+        let annotations = [(knative::AGGREGATION.name.to_owned(), from.text(&pointer).unwrap_or_default())];
+        if knative::aggregation(&annotations.into()) == Aggregation::WeightedExponential {
             draft.set("scale.aggregation", "WeightedExponential");
         }
     }
