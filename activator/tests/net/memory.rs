@@ -7,21 +7,13 @@ use activator::Options;
 use activator::discovery::{Event, Spec};
 use common::backend::Protocol;
 use http::StatusCode;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Starts an activator that also knows `ns/other`, and whose requests and connections may use `bytes` of memory.
 async fn holding(bytes: u64) -> Rig {
     let rig = limited(2 * bytes, Protocol::Http1).await;
     rig.emit(Event::Revision(std::sync::Arc::new(Spec::standalone("ns", "other", rig::backend("other"))))).await;
-    // Hosts are rebuilt later than other data, and an unknown one is answered at once.
-    rig::until_async(async || {
-        let client = rig.send_raw("GET / HTTP/1.1\r\nhost: other.ns\r\n\r\n").await;
-        let is_held = tokio::time::timeout(Duration::from_millis(100), client.peek(&mut [0])).await.is_err();
-        rig::reset(client);
-        is_held
-    })
-    .await;
+    rig.until_named("other.ns").await;
     rig::until(|| rig.activator.held() == (0, 0)).await;
     rig
 }

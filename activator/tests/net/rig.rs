@@ -218,13 +218,16 @@ impl Rig {
     }
 
     /// Waits until a revision is found by this host, because hosts are rebuilt later than its other data. Requests are
-    /// sent until one is not refused; that one may be held.
+    /// sent until one is not refused; that one may be held until its connection has been reset.
     pub(crate) async fn until_named(&self, host: &str) {
-        let is_unknown = async || {
-            let answer = tokio::time::timeout(Duration::from_millis(100), self.get(host, "/")).await;
-            answer.is_ok_and(|answer| answer.status == StatusCode::NOT_FOUND)
-        };
-        until_async(async || !is_unknown().await).await;
+        until_async(async || {
+            let mut client = self.send_raw(&format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n")).await;
+            let mut status = *b"HTTP/1.1 404";
+            let answered = tokio::time::timeout(Duration::from_millis(100), client.read_exact(&mut status)).await;
+            reset(client);
+            answered.is_err() || status != *b"HTTP/1.1 404"
+        })
+        .await;
     }
 
     pub(crate) async fn get(&self, host: &str, path: &str) -> FullResponse {
