@@ -26,7 +26,7 @@ struct Arguments {
     /// Disable a rule of the simulation.
     #[arg(long, value_name = "RULE")]
     without: Option<String>,
-    /// What is simulated: the scale of workloads, their port numbers, or the holders of a workload.
+    /// Part of the system to simulate: the scale of workloads, their port numbers, or the holders of a workload.
     #[arg(long, value_enum, default_value_t)]
     simulation: Simulation,
 }
